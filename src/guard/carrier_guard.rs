@@ -197,6 +197,7 @@ impl CarrierInspectorState {
             vlan: &[],
             packet_number: None,
         };
+        // The events name the outcome of the resets, which are sent only after the decision.
         let held = inspection.sink.hold();
         let mut decision = inspection.inspect(&input).decision;
         // The headers are mostly enough. Only if the engine asks, the parts are copied into one buffer.
@@ -214,6 +215,7 @@ impl CarrierInspectorState {
             | Decision::Regain
             | Decision::Pass => CarriedVerdict::Pass,
             Decision::Patch(patch) => CarriedVerdict::Patch(patch),
+            // The engine had the whole packet and still asks, so that it cannot judge.
             Decision::More { .. } => self.failure.clone(),
             Decision::Drop | Decision::Block => CarriedVerdict::Stop,
             Decision::Reject(resets) => {

@@ -54,9 +54,12 @@ impl NvdCollector<'_> {
 
     fn take(&mut self, record: &NvdRecord) -> Result<(), String> {
         check_name(&record.id)?;
+        // A rejected number was withdrawn or is a duplicate; its record holds nothing.
         if record.status.eq_ignore_ascii_case("Rejected") {
             return Ok(());
         }
+        // A negated node names what must be absent, and an entry that is not vulnerable the platform: neither
+        // says that its product is affected.
         let nodes = record.configurations.iter().flat_map(|one| &one.nodes).filter(|node| !node.negate);
         for software in nodes.flat_map(|node| &node.software).filter(|software| software.vulnerable) {
             let Some(name) = CpeName::parse(&software.criteria) else {
@@ -96,6 +99,7 @@ impl CpeName {
         while let Some(character) = characters.next() {
             match character {
                 ':' => parts.push(String::new()),
+                // Taken without the backslash, as the product list writes it.
                 '\\' => parts.last_mut()?.push(characters.next()?),
                 other => parts.last_mut()?.push(other),
             }
@@ -114,6 +118,7 @@ impl CpeMatch {
     /// Returns its versions as rules write them, if rules can.
     fn range(&self, name: &CpeName) -> Option<String> {
         let text = match (name.version.as_str(), name.update.as_str()) {
+            // `-` is CPE's "not applicable" (NISTIR 7695): no banner shows such a version.
             ("-", _) => return None,
             ("*", _) => {
                 let bounds = [
@@ -128,6 +133,7 @@ impl CpeMatch {
                 if given.is_empty() { ">=0".to_owned() } else { given.join(", ") }
             }
             (version, "*" | "-") => format!("={version}"),
+            // OpenSSH's 8.5p1 is version `8.5` with update `p1`.
             (version, update) => format!("={version}{update}"),
         };
         VersionRequirement::parse(&text).ok().map(|_| text)

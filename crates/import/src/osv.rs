@@ -69,6 +69,8 @@ impl OsvCollector<'_> {
             {
                 entries.push(entry.map_err(|error| AdvisoryImportError::unreadable(path, error))?.path());
             }
+            // The first record of a weakness gives its description. The directory's own order would make it
+            // depend on the file system.
             entries.sort();
             let is_record = |path: &PathBuf| path.is_dir() || has_ending(path, "json");
             return entries.iter().filter(|path| is_record(path)).try_for_each(|path| self.path(path));
@@ -95,6 +97,8 @@ impl OsvCollector<'_> {
         let mut left = ARCHIVE;
         for member in members {
             let place = format!("{name}:{}", member.escape_default());
+            // The stated size is not trusted. All members share one limit, because a small archive can expand
+            // to any size.
             let entry = archive.by_name(&member).map_err(|error| malformed(&place, error.to_string()))?;
             let mut bounded = BoundedJson::new(entry, RECORD.min(left));
             self.record(&place, BufReader::new(&mut bounded))?;
@@ -107,6 +111,7 @@ impl OsvCollector<'_> {
         let record: OsvRecord =
             serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(place, &error))?;
         let malformed = |message: String| AdvisoryImportError::Malformed { place: place.to_owned(), message };
+        // A withdrawn record stays in the archive, but no longer applies.
         if record.withdrawn.is_some() {
             return Ok(());
         }
@@ -230,6 +235,7 @@ enum AffectedContent {
 impl OsvRecord {
     /// Returns the CVE if there is exactly one, else the record's own name.
     fn name(&self) -> String {
+        // `UBUNTU-CVE-2024-6387` is the distribution's record of the CVE behind the prefix.
         let own = ["UBUNTU-", "DEBIAN-"].iter().find_map(|prefix| self.id.strip_prefix(prefix));
         if let Some(name) = own {
             return name.to_owned();
@@ -347,6 +353,7 @@ impl OsvAffected {
     /// Returns the ranges of upstream's versions, as rules write them.
     fn upstream(&self) -> Option<String> {
         let mut alternatives: Vec<String> = Vec::new();
+        // A range of Git holds commits, which no banner shows.
         for range in self.ranges.iter().filter(|range| range.kind != RangeKind::Git) {
             let mut from: Option<&str> = None;
             for event in &range.events {
@@ -359,6 +366,7 @@ impl OsvAffected {
                     (None, None) => None,
                 };
                 if let (Some(end), Some(start)) = (end, from.take_if(|_| event.introduced.is_none())) {
+                    // `0` stands for "before any version" (OSV schema), so that there is no lower bound.
                     alternatives.push(if start == "0" { end } else { format!(">={start}, {end}") });
                 }
             }

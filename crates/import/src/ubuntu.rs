@@ -48,6 +48,8 @@ pub(super) fn add_unlisted(weaknesses: &mut [PackageWeakness]) {
                 state: ReleaseFixState::Said(PackageStatus::NotListed),
             })
             .collect();
+        // If Ubuntu lists no release at all, it has not judged the package, and a missing release says
+        // nothing.
         if weakness.lines.iter().any(|line| line.distribution == "Ubuntu") {
             weakness.lines.extend(missing);
         }

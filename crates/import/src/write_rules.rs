@@ -147,6 +147,7 @@ fn examples(
         }
     }
     for (name, mut banners) in [("examples", examples), ("counterexamples", counterexamples)] {
+        // Two releases may have the same version, and so the same banner.
         banners.sort();
         banners.dedup();
         if !banners.is_empty() {

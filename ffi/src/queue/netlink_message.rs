@@ -157,6 +157,7 @@ impl<'a> Iterator for MessageIterator<'a> {
         };
         // A datagram that a short buffer cut still names its packet, which needs a verdict.
         let body = datagram.get(NETLINK_HEADER..header.length.min(datagram.len())).unwrap_or_default();
+        // Messages begin at multiples of four bytes (NLMSG_ALIGN).
         self.rest = datagram.get(align(header.length)..).unwrap_or_default();
         Some(match header.kind {
             ERROR_TYPE => answer(body).ok_or(MalformedMessage { packet: None }).map(QueueMessage::Answer),
@@ -184,6 +185,8 @@ impl NetlinkHeader {
 
 /// Reads `struct nlmsgerr`: the negated errno, then the header of the message that it answers.
 fn answer(body: &[u8]) -> Option<AnswerMessage> {
+    // The kernel sends the number negated (net/netlink/af_netlink.c:netlink_ack). Behind it is the header of
+    // the message that it answers (`struct nlmsgerr`).
     let errno = i32::from_ne_bytes(array(body, 0)?).checked_neg()?;
     let kind = native_u16(body, 8)?;
     let sequence = native_u32(body, 12)?;
@@ -198,6 +201,7 @@ fn answer(body: &[u8]) -> Option<AnswerMessage> {
 
 /// Reads `struct nfgenmsg` and the attributes of a packet.
 fn packet(body: &[u8]) -> Result<PacketMessage<'_>, MalformedMessage> {
+    // `struct nfgenmsg` has the queue's number in network byte order, unlike the netlink header before it.
     let Some(queue) = big_u16(body, 2) else {
         return Err(MalformedMessage { packet: None });
     };
@@ -243,6 +247,7 @@ fn describe<'a>(
         sys::NFQA_UID => packet.user = Some(number?),
         sys::NFQA_GID => packet.group = Some(number?),
         sys::NFQA_SECCTX => packet.security_context = Some(value),
+        // A newer kernel may send attributes that did not exist yet.
         _ => {}
     }
     Some(())
@@ -258,6 +263,7 @@ fn packet_header(value: &[u8], packet: &mut PacketMessage<'_>) -> Option<u32> {
 
 /// Reads `struct nfqnl_msg_packet_hw`; links other than Ethernet have addresses of other lengths.
 fn hardware_address(value: &[u8]) -> Option<[u8; 6]> {
+    // Other links than Ethernet have addresses of other lengths.
     (big_u16(value, 0)? == 6).then(|| array(value, 4)).flatten()
 }
 
@@ -279,6 +285,7 @@ impl<'a> NetlinkAttribute<'a> {
     fn split(rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let ([low, high, kind_low, kind_high], behind) = rest.split_first_chunk()?;
         let total = usize::from(u16::from_ne_bytes([*low, *high]));
+        // The two upper bits are flags (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
         let kind = u16::from_ne_bytes([*kind_low, *kind_high]) & ATTRIBUTE_TYPE_MASK;
         let length = total.checked_sub(ATTRIBUTE_HEADER)?;
         let value = behind.get(..length).unwrap_or(behind);

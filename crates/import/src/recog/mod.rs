@@ -204,6 +204,7 @@ fn convert_one(
             Err(reason) => notes.push(format!("without an example: {reason}")),
         }
     }
+    // Compiled alone, so that a pattern that fails leaves out only its own fingerprint.
     let alone = DatabaseEntry { fingerprint: vec![entry.clone()], ..DatabaseEntry::default() };
     FingerprintSet::compile("", &FingerprintFile { database: vec![alone] }).map_err(|error| match error {
         FingerprintError::Fingerprint { reason, .. } => reason,

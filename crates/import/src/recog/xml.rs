@@ -219,6 +219,8 @@ impl RecogExample {
 /// Reads an example's file: from the directory named like the database, or from the database's directory;
 /// never from elsewhere.
 fn read_example_file(path: &Path, name: &str) -> Result<Vec<u8>, String> {
+    // `..`, `/` and a drive are components of other kinds. The database comes from outside and must not read
+    // other files.
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside {
         return Err(format!("its file {name} is not in the folder of the database"));

@@ -86,6 +86,7 @@ impl<'a> Iterator for ReplyLines<'a> {
 /// Parses the first reply of a server at `port`.
 pub fn parse(octets: &[u8], port: u16) -> ParseProgress<GreetingBanner<'_>> {
     let Some(end) = memchr(b'\n', octets) else {
+        // A line without its end is worth waiting for only while some greeting can still begin like it.
         let possible =
             GreetingProtocol::all().any(|greeting| begins(greeting, octets) != GreetingComparison::Otherwise);
         return match possible && octets.len() < LINE_LIMIT {
@@ -145,6 +146,8 @@ fn begins(greeting: GreetingProtocol, line: &[u8]) -> GreetingComparison {
             told = GreetingComparison::Perhaps;
             continue;
         }
+        // The opening must be a whole word: `2200` does not begin with the code 220. Only a code may have a
+        // hyphen behind it, for a reply of several lines (RFC 959 section 4.2).
         match line.get(common) {
             None | Some(b' ') => return GreetingComparison::Thus,
             Some(b'-') if greeting.dialect() == GreetingDialect::Code => return GreetingComparison::Thus,
@@ -190,6 +193,7 @@ pub fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
 /// by its words, else by the table's order.
 fn told_apart(first: GreetingProtocol, reply: &[u8], port: u16) -> GreetingProtocol {
     let siblings = || GreetingProtocol::all().filter(|other| other.dialect() == first.dialect());
+    // FTP and SMTP share the code 220. The port comes first, because the text behind a code is free.
     let by_port = siblings().find(|greeting| greeting.ports().contains(&port));
     let names =
         |greeting: &GreetingProtocol| greeting.words().iter().any(|word| contains(reply, word.as_bytes()));

@@ -25,6 +25,7 @@ fn find_tag(body: &[u8], tag: &[u8]) -> Option<usize> {
         let rest = body.get(from..)?;
         let end = from + find(rest, tag)? + tag.len();
         let next = body.get(end)?;
+        // `<titles>` begins alike, but is another tag.
         if *next == b'>' || next.is_ascii_whitespace() {
             return Some(end);
         }
@@ -62,6 +63,7 @@ fn decode(text: &str) -> String {
 
 /// Returns the entity at the start of `text` and its length in bytes.
 fn entity(text: &str) -> Option<(char, usize)> {
+    // The bound keeps a text of many `&` without `;` linear.
     let end = text.bytes().take(12).position(|octet| octet == b';')?;
     let name = text.get(1..end)?;
     let character = match name {

@@ -35,6 +35,7 @@ pub fn reply(behind_kex_init: &[u8]) -> ParseProgress<KexReply<'_>> {
         };
         consumed += length;
         match payload.split_first() {
+            // As before the KEXINIT: IGNORE and DEBUG may precede, up to one common limit.
             Some((message, _)) if is_filler(*message) && consumed < PACKET_LIMIT => {}
             Some((&MESSAGE_REPLY, body)) => {
                 return fields(body).map_or(ParseProgress::Never(ParseRejection::NotKexInit), |value| {

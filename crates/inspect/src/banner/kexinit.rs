@@ -43,6 +43,8 @@ pub fn parse(behind_identification: &[u8]) -> ParseProgress<KexInit<'_>> {
             KexPacket::KexInit(value, length) => {
                 return ParseProgress::Done { value, consumed: consumed + length };
             }
+            // RFC 4253 section 11 allows IGNORE and DEBUG messages at any time. All together share one limit,
+            // so that a side cannot postpone its KEXINIT forever.
             KexPacket::Other(length) if consumed + length < PACKET_LIMIT => consumed += length,
             KexPacket::Other(_) => return ParseProgress::Never(ParseRejection::NotKexInit),
         }
@@ -71,6 +73,8 @@ pub fn packet(octets: &[u8]) -> KexPacket<'_> {
 /// wanted.
 fn packet_length(octets: &[u8]) -> usize {
     match octets.split_first_chunk::<4>() {
+        // `rest` begins with the padding's length and the message number. Before the number is there, the
+        // packet may still be refused.
         Some((length, rest)) if rest.len() > 1 => {
             usize::try_from(u32::from_be_bytes(*length)).unwrap_or(0).saturating_add(4)
         }
@@ -85,6 +89,7 @@ pub fn payload(behind_identification: &[u8]) -> Option<&[u8]> {
         let ParseProgress::Done { value, consumed } = binary_packet(rest, MESSAGE_KEXINIT) else {
             return None;
         };
+        // Only the KEXINIT itself enters the exchange hash (RFC 4253 section 8), not the messages before it.
         if value.first() == Some(&MESSAGE_KEXINIT) {
             return Some(value);
         }
@@ -102,6 +107,7 @@ pub(super) const fn is_filler(message: u8) -> bool {
 pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> ParseProgress<&[u8]> {
     let Some((length, rest)) = octets.split_first_chunk::<4>() else { return ParseProgress::More };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    // Checked before any wait: a text protocol's first four bytes are a huge length.
     if !(2..=PACKET_LIMIT).contains(&length) {
         return ParseProgress::Never(ParseRejection::NotKexInit);
     }

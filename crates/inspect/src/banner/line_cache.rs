@@ -27,9 +27,12 @@ impl<V> KnownLines<V> {
         work_out: impl FnOnce() -> V,
         tell: impl FnOnce(&V) -> R,
     ) -> R {
+        // A long line is seldom sent twice, and would take the place of many short ones.
         if line.len() > LONGEST {
             return tell(&work_out());
         }
+        // Everything goes at once: an order of use would cost a write for each hit, and the lines in use come
+        // back with their next connection.
         if self.0.len() >= LINES && !self.0.contains_key(line) {
             self.0.clear();
         }

@@ -31,6 +31,7 @@ pub fn header(octets: &[u8]) -> ParseProgress<()> {
     if !begins(octets, LINE) {
         return ParseProgress::Never(ParseRejection::NotProxied);
     }
+    // Without a line end within the limit, it is no header, and the flow must not wait for one.
     let readable = octets.get(..LINE_LIMIT).unwrap_or(octets);
     match memchr::memchr(b'\n', readable) {
         Some(end) => ParseProgress::Done { value: (), consumed: end + 1 },

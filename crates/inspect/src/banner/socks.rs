@@ -71,6 +71,8 @@ impl SocksCursor<'_> {
             return Err(SocksReadError::Foreign);
         }
         self.skip(methods)?;
+        // Version 1 begins the name and password of RFC 1929, which a client sends only if the server has
+        // chosen that method; the request follows behind it.
         let next = match self.octet()? {
             1 => {
                 for _ in ["user", "password"] {

@@ -54,6 +54,7 @@ impl TcpFlows {
             let silent = flow.conversation.as_ref().is_none_or(|it| it.admission.is_silent());
             // A half-open connection is the opener's matter: silence counts once both ends could speak.
             let open = flow.ruling == FlowDecision::Undecided && !flow.is_opening() && !flow.is_closed();
+            // The entry is not removed with its flow, so the id may belong to a newer one by now.
             if flow.started() == started && silent && open {
                 self.end_silent(id, now, session);
             }

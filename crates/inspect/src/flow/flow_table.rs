@@ -207,6 +207,7 @@ impl<C> FlowTable<C> {
             self.free = next;
             return slot;
         }
+        // A full chunk stays where it is, so that growth copies no flow and no packet waits for that.
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK.min(self.limit)));
         }
@@ -221,6 +222,7 @@ impl<C> FlowTable<C> {
     fn release(&mut self, slot: u32) -> Option<Box<C>> {
         let free = self.free;
         let flow = entry_mut(&mut self.chunks, slot);
+        // Free slots are linked by the same field as the flows of a class.
         flow.next = free;
         self.free = slot;
         flow.conversation.take()

@@ -110,6 +110,7 @@ impl<'a> BannerView<'a> {
     /// True if the server's certificate has expired or expires within a time.
     pub(super) fn expires_within(&self, time: Duration) -> bool {
         let Banner::Tls(banner) = self.banner else { return false };
+        // Without a readable end, nothing is known about the expiry, and `expires` holds no date.
         let certificate = banner.facts.certificate().filter(|it| !it.not_after.is_empty());
         certificate.is_some_and(|certificate| {
             let end = self.context.now.after(time).as_nanos() / 1_000_000_000;
@@ -230,6 +231,7 @@ fn host(name: &str) -> Option<String> {
 /// Returns the values of a field of one side's handshake.
 fn tls<'v>(banner: &TlsBanner<'v>, field: &BannerField) -> FieldValues<'v> {
     if *field == BannerField::Alert {
+        // The facts are those of both sides; an alert is only its sender's.
         let alert = banner.facts.alert.filter(|alert| alert.from == banner.from);
         return FieldValues::one(alert.map(|alert| alert.code.name().as_bytes()));
     }
@@ -324,6 +326,7 @@ impl<'v> FieldValues<'v> {
     }
 
     fn two(first: &'v [u8], second: &'v [u8]) -> Self {
+        // Most sides offer the same list in both directions. It is searched once.
         Self::Few(Some(first), (first != second).then_some(second))
     }
 }

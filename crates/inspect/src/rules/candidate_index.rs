@@ -136,6 +136,7 @@ impl CandidateIndex {
                 }
             }
         }
+        // Several values may reach the same rule. Sorted, the rules are judged in the set's order.
         candidates.sort_unstable();
         candidates.dedup();
     }
@@ -145,6 +146,7 @@ impl SideIndex {
     fn new(rules: &[&Rule], patterns: &[RulePattern], requirements: &[LiteralRequirement]) -> Self {
         let popularity = popularity(rules);
         let mut drafts: BTreeMap<&BannerField, FieldIndexBuilder<'_>> = BTreeMap::new();
+        // A rule about presence alone has no pattern. The name of its first field reaches it.
         let names: Vec<(BannerField, RuleIndex)> = rules
             .iter()
             .filter(|rule| rule.all.is_empty())
@@ -205,6 +207,8 @@ fn pivot<'r>(
     requirements: &[LiteralRequirement],
     popularity: &HashMap<PatternId, usize>,
 ) -> Option<&'r RuleCondition> {
+    // A list is one look-up, however long it is. A vague pattern requires no literal, so it would have to run
+    // on every value.
     rule.all.iter().min_by_key(|condition| match &condition.test {
         FieldTest::Values(_) => (false, 0),
         FieldTest::Patterns(ids) => {
@@ -215,6 +219,7 @@ fn pivot<'r>(
             };
             let shared = ids.iter().filter_map(|id| popularity.get(id).copied()).max().unwrap_or(0);
             let told_apart = versioned(rule, condition, patterns);
+            // The ranges leave out most of the rules that share the pattern.
             (ids.iter().any(vague), if told_apart { shared.isqrt() } else { shared })
         }
     })
@@ -228,6 +233,7 @@ fn versioned(rule: &Rule, condition: &RuleCondition, patterns: &[RulePattern]) -
         FieldTest::Patterns(ids) => ids.iter().any(tells),
         FieldTest::Values(_) => false,
     });
+    // With a second source, the version may come from there, and the ranges would leave the rule out.
     let only = sources.map(std::ptr::from_ref).eq([std::ptr::from_ref(condition)]);
     asked(rule).is_some() && !rule.fingerprint && one_pattern && only
 }
@@ -339,6 +345,7 @@ const CROWD: usize = 16;
 fn rarest<'s>(sets: &'s [Literals], frequency: &HashMap<&[u8], usize>) -> Option<&'s Literals> {
     sets.iter().min_by_key(|set| {
         let shared: usize = set.iter().filter_map(|literal| frequency.get(literal.as_slice())).sum();
+        // Two bytes occur in many texts by chance.
         (shortest(set) < 3, shared, std::cmp::Reverse(shortest(set)))
     })
 }
@@ -348,6 +355,7 @@ impl FieldIndex {
         if literals.is_empty() {
             return;
         }
+        // Without case, whatever the pattern says: a wrong candidate only costs time.
         let automaton = AhoCorasick::builder().ascii_case_insensitive(true).build(literals.keys());
         match automaton {
             Ok(automaton) => {
@@ -386,6 +394,7 @@ impl FieldIndex {
                 search.candidates.extend_from_slice(rules);
             }
         }
+        // With overlaps, because one literal may lie within another.
         for found in self.literals.iter().flat_map(|literals| literals.find_overlapping_iter(value)) {
             let reach = self.literal_reach.get(found.pattern().as_usize());
             reach.into_iter().for_each(|reach| self.follow(reach, value, search));

@@ -29,6 +29,8 @@ use super::version;
 /// Compares like dpkg's `verrevcmp`: runs of other characters and runs of digits alternate.
 pub(super) fn compare_part(mut left: &[u8], mut right: &[u8]) -> Ordering {
     while !left.is_empty() || !right.is_empty() {
+        // The end counts as a digit, as in dpkg's loop (lib/dpkg/version.c:verrevcmp): otherwise the loop
+        // would run past it.
         let digit = |part: &[u8]| part.first().is_none_or(u8::is_ascii_digit);
         while !digit(left) || !digit(right) {
             match weight(left.first()).cmp(&weight(right.first())) {
@@ -174,6 +176,8 @@ impl FixedPackage {
                 compare_part(theirs.start(revision), entry).is_ge()
             }
             (Ordering::Equal, _) => ours == theirs && at_least,
+            // On the development line, whatever came later has the fix. A release with another upstream
+            // version is another branch.
             (Ordering::Greater, branch) => branch == PackageBranch::Development,
         }
     }

@@ -152,9 +152,11 @@ fn stage<'r, 'v>(rule: &Rule, view: &BannerView<'_>) -> Result<(), MismatchReaso
     let wanted = match view.context.stage {
         BannerStage::Whole => true,
         BannerStage::Head => !later,
+        // The key exchange can change an advisory's verdict, so such a rule is judged again with it.
         BannerStage::Rest => {
             later || matches!(view.banner, Banner::Ssh(banner) if may_be_marked(rule, banner))
         }
+        // The rest of the head may still hold the field that must be absent, or the exception.
         BannerStage::Part => !later && rule.absent.is_empty() && rule.unless.is_empty(),
     };
     let seen = !later

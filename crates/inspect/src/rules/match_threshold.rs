@@ -62,6 +62,8 @@ impl MatchHistory {
         let key = RuleSourceKey { rule: rule.identity(), source: source.to_canonical() };
         let times = usize::try_from(count.times).unwrap_or(usize::MAX);
         let recent = self.matches.entry(key).or_default();
+        // The source moves to the end of the order, so that `forget` begins with the one that has been quiet
+        // for longest. A new source has turn 0, which is never in the order.
         self.order.remove(&recent.turn);
         recent.turn = self.next;
         self.order.insert(self.next, key);
@@ -85,6 +87,7 @@ impl MatchHistory {
         let key = RuleSourceKey { rule: rule.identity(), source: source.to_canonical() };
         let within = |time: &&Timestamp| now.since(**time) <= count.within;
         let before = self.matches.get(&key).map_or(0, |recent| recent.times.iter().filter(within).count());
+        // The match in question would count as well.
         before + 1 >= usize::try_from(count.times).unwrap_or(usize::MAX)
     }
 

@@ -112,6 +112,7 @@ fn text<'v>(value: &'v [u8], slots: &[Option<NonMaxUsize>], group: usize) -> Opt
 }
 
 fn compile(text: &str) -> Option<Regex> {
+    // No limit here: `intern` has measured the program already.
     let config = meta::Config::new()
         .utf8_empty(false)
         .nfa_size_limit(None)
@@ -122,6 +123,8 @@ fn compile(text: &str) -> Option<Regex> {
 /// Compiles several patterns into one that reports which of them match; none if it is too large.
 pub(super) fn together(patterns: &[&RulePattern]) -> Option<Regex> {
     let texts: Vec<&str> = patterns.iter().map(|pattern| pattern.text()).collect();
+    // `All`, because the default reports only the first pattern that matches at the leftmost position. No
+    // groups: this set only selects candidates, and each group would take memory.
     let config = meta::Config::new()
         .match_kind(MatchKind::All)
         .utf8_empty(false)
@@ -183,12 +186,15 @@ impl PatternTable {
         let hir = parse(text)?;
         self.work += tree_work(&hir);
         let program = self.measure(&hir);
+        // A refused pattern has cost as much as the largest accepted one. Counted, a file of such patterns
+        // cannot keep the loader busy for long.
         self.work += *program.as_ref().unwrap_or(&limits::PROGRAM_OCTETS);
         program?;
         let id = PatternId(u32::try_from(self.patterns.len()).unwrap_or(u32::MAX));
         let groups = group_names(&hir);
         let number = |name: &str| groups.iter().find(|(group, _)| group == name).map(|(_, number)| *number);
         let known = KNOWN.map(number);
+        // regex-syntax knows no minimum length exactly if the expression never matches.
         let impossible = hir.properties().minimum_len().is_none();
         let regex = OnceLock::new();
         self.patterns.push(RulePattern { text: text.to_owned(), groups, known, impossible, regex });

@@ -31,6 +31,7 @@ pub(super) enum LiteralRequirement {
 /// Returns what a text must contain for `hir` to match somewhere in it.
 pub(super) fn required(hir: &Hir) -> LiteralRequirement {
     let facts = facts(hir);
+    // Both sets hold only assertions that every alternative requires.
     let anchored = hir.properties().look_set_prefix().contains(Look::Start)
         && hir.properties().look_set_suffix().contains(Look::End);
     match facts.exact {
@@ -114,6 +115,7 @@ fn repeated(repetition: &Repetition) -> LiteralFacts {
     let sub = facts(&repetition.sub);
     match (repetition.min, repetition.max) {
         (0, Some(1)) => {
+            // Without the part, its place is empty. So none of its literals is required.
             let exact = sub.exact.and_then(|exact| bounded(exact.into_iter().chain(empty()).collect()));
             LiteralFacts { exact, required: Vec::new() }
         }
@@ -159,6 +161,7 @@ fn alternatives(parts: &[Hir]) -> LiteralFacts {
             return LiteralFacts::exactly(exact);
         }
     }
+    // If one alternative requires nothing, the whole requires nothing.
     let best: Option<Vec<Literals>> = parts.into_iter().map(LiteralFacts::best).collect();
     let union = best.and_then(|sets| bounded(sets.into_iter().flatten().collect()));
     LiteralFacts { exact: None, required: union.into_iter().collect() }

@@ -28,6 +28,7 @@ impl AddressSet {
         let mut merged: Vec<(Number, Number)> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {
             match merged.last_mut() {
+                // Adjacent ranges are joined too: `covers` finds a range only if a single one contains it.
                 Some(previous) if first <= (previous.1.0, previous.1.1.saturating_add(1)) => {
                     previous.1 = previous.1.max(last);
                 }
@@ -64,6 +65,7 @@ impl AddressSet {
 }
 
 fn number(address: IpAddr) -> Number {
+    // An IPv4-mapped address is the IPv4 address, as a socket of both families shows it.
     match address.to_canonical() {
         IpAddr::V4(address) => (4, u128::from(address.to_bits())),
         IpAddr::V6(address) => (6, address.to_bits()),

@@ -292,6 +292,7 @@ fn bound(part: &str, at: usize) -> Result<VersionBound, RequirementFault> {
 /// another one (`1.0` < `1.0a` < `1.0b`), so only the extremes decide.
 fn satisfiable(bounds: &[VersionBound]) -> bool {
     let exact = bounds.iter().find(|bound| bound.operator == VersionOperator::Equal);
+    // No other version can satisfy the bounds, so this one decides.
     if let Some(exact) = exact {
         return bounds.iter().all(|bound| bound.admits(exact.version.as_bytes()));
     }

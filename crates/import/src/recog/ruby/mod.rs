@@ -68,6 +68,7 @@ pub fn translate(pattern: &str, options: RubyOptions) -> Result<TranslatedPatter
         (false, true) => "(?ms)",
         (true, true) => "(?ims)",
     };
+    // `unless` holds for the whole pattern, but the lookahead only for its own alternative.
     if let (Some((offset, _)), true) = (&translator.lookahead, translator.alternation_at_top) {
         return Err(UntranslatablePattern {
             construct: "a lookahead before an alternation".into(),
@@ -293,6 +294,9 @@ impl<'p> PatternTranslator<'p> {
         if end == ':' {
             self.open.push(0);
         } else {
+            // In Ruby, flags without a colon hold to the end of the group, also over its alternatives
+            // (Onigmo's doc/RE, isolated option). As a group that closes with the one around it, they do so
+            // in the crate too.
             *self.open.last_mut().unwrap_or(&mut self.open_at_top) += 1;
         }
         Ok(())
@@ -304,6 +308,7 @@ impl<'p> PatternTranslator<'p> {
             |reason| UntranslatablePattern { construct: "a negative lookahead".into(), offset, reason };
         let anchored = self.out.ends_with('^') || self.out.ends_with("\\A");
         let only_flags_before = self.out.trim_end_matches('^').trim_end_matches("\\A");
+        // A group that only sets flags may precede: it matches no text.
         let at_start = only_flags_before.is_empty()
             || (only_flags_before.starts_with("(?")
                 && only_flags_before.ends_with(':')
@@ -316,6 +321,7 @@ impl<'p> PatternTranslator<'p> {
         let mut inner = PatternTranslator::new(&self.pattern[offset + 3..offset + length]);
         inner.in_lookahead = true;
         inner.run()?;
+        // `out` may still have such groups open. They close at the pattern's end.
         let unless = format!("{}(?:{}){}", self.out, inner.out, ")".repeat(self.open_at_top));
         self.lookahead = Some((offset, unless));
         let characters = self.pattern[offset..=offset + length].chars().count();

@@ -100,8 +100,11 @@ fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> HttpHeade
         // A folded value continues on the next line: it is one slice, from its first line to its last.
         let (folded, behind) = folded_field(rest, line, behind);
         anomalies.insert_if(folded.len() > line.len(), Anomaly::FoldedHeader);
+        // Only the first field can still begin with a space: any later one would have been taken as a
+        // continuation.
         anomalies.insert_if(matches!(line.first(), Some(b' ' | b'\t')), Anomaly::LeadingSpace);
         fields.extend(header_field(folded, anomalies));
+        // Both readings are kept, so that a rule matches whichever the receiver takes.
         fields.extend(behind_returns(folded));
         rest = behind;
     }

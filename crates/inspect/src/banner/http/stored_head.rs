@@ -79,8 +79,12 @@ impl KeptHead {
     ) -> Self {
         let count = headers.iter().len();
         let crowded = count > FIELDS;
+        // The positions follow the head in the same allocation: a flow waits with one block of memory, not
+        // with one for each field.
         let mut octets = Vec::with_capacity(head.len() + if crowded { 0 } else { count * PLACE });
         octets.extend_from_slice(head);
+        // A head of more fields is rare. It is parsed again when a rule asks, which is slower and bounds the
+        // memory.
         for field in headers.iter().filter(|_| !crowded) {
             for HeadSpan { start, length } in [field.name, field.value].map(|part| HeadSpan::of(head, part)) {
                 octets.extend(start.to_ne_bytes());

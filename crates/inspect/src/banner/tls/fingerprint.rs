@@ -45,12 +45,16 @@ pub(super) fn ja4(client: &TlsClient, numbers: &FingerprintInput, transport: Tra
     let domain = if extensions.contains(&SERVER_NAME) { 'd' } else { 'i' };
     let [first, last] = ends(&numbers.first_alpn);
     let carrier = if transport == TransportProtocol::Udp { 'q' } else { 't' };
+    // The count of extensions includes SNI and ALPN, although the list that is hashed below leaves them out
+    // (JA4's technical details).
     let mut ja4 = format!(
         "{carrier}{}{domain}{:02}{:02}{first}{last}",
         version(client.version),
         ciphers.len().min(COUNT_LIMIT),
         extensions.len().min(COUNT_LIMIT)
     );
+    // Sorted, because browsers shuffle their extensions for each connection. The signature algorithms keep
+    // the client's order.
     ciphers.sort_unstable();
     extensions.retain(|number| ![SERVER_NAME, ALPN].contains(number));
     extensions.sort_unstable();

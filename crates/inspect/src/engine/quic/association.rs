@@ -108,6 +108,7 @@ impl QuicAssociation {
         room: &mut Vec<u8>,
         found: &mut DatagramContents,
     ) -> bool {
+        // Only the keys of Initial packets follow from what is on the wire (RFC 9001 section 5.2).
         if self.is_answer(packet, seen.from, room) || packet.kind != LongPacketType::Initial {
             return true;
         }
@@ -185,6 +186,7 @@ impl QuicAssociation {
                 },
             };
         }
+        // Its connection was evicted after its decision, and must not get a second one.
         if self.over.iter().any(|(over, _)| *over == packet.destination) {
             return InitialResult::Late;
         }
@@ -192,6 +194,8 @@ impl QuicAssociation {
         if let Some(keys) = begun
             && let Some((number, range)) = keys.open(packet, 0, room)
         {
+            // After a Retry, the client begins again with the connection ID of the server, and so with other
+            // keys (RFC 9001 section 5.2).
             let before = self.attempts.iter().find(|attempt| attempt.retries_to(packet, from));
             let before = before.and_then(|attempt| attempt.facts.clone());
             let attempt = QuicConnection::new(packet, keys, number, before, seen);
@@ -201,6 +205,8 @@ impl QuicAssociation {
             self.attempts.push(attempt);
             return InitialResult::By(self.attempts.len() - 1, range);
         }
+        // The client uses the server's connection ID from the first answer on (RFC 9000 section 7.2), but the
+        // keys remain those of its own first one.
         for at in (0..self.attempts.len()).rev() {
             if let Some(attempt) = self.attempts.get_mut(at).filter(|attempt| attempt.client == from)
                 && let Some(range) = attempt.open(packet, room)

@@ -97,6 +97,7 @@ impl QuicFlows {
             let table = &self.table;
             // Not the flow at hand: its own is taken out of the table.
             let holds = |id: &FlowId| table.get(*id).conversation.is_some();
+            // Bounded for each class, because this runs for a packet.
             let mut oldest = evictable_classes(session)
                 .iter()
                 .filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));

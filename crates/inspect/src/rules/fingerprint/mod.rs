@@ -159,6 +159,7 @@ impl FingerprintSet {
     }
 
     fn add(&mut self, name: &str, text: &str) -> Result<(), FingerprintError> {
+        // Before the parser, which recurses once for each level.
         if let Some(at) = toml_nesting::too_deep(text) {
             let line = text.bytes().take(at.start).filter(|octet| *octet == b'\n').count() + 1;
             return Err(FingerprintError::Nested {
@@ -256,6 +257,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, FingerprintError> {
     if files.is_empty() {
         return Err(FingerprintError::Empty { path: path.to_owned() });
     }
+    // The first database that knows a text names it. That must not depend on the file system's order.
     files.sort();
     Ok(files)
 }

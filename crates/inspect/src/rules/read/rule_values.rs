@@ -153,6 +153,7 @@ pub(super) fn request(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>
             _ => reader.unknown_key(&span, key, "`request`", ["method", "path", "headers"]),
         }
     }
+    // Not if another error explains already why there is none.
     if request.path.is_empty() && reader.report.errors() == errors {
         reader.error(&value.span(), "`request` has no `path`");
     }
@@ -171,6 +172,7 @@ fn method(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<
 fn path(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<String> {
     let text = reader.text("path", value)?;
     let visible = text.value.bytes().all(|octet| octet.is_ascii_graphic());
+    // A request never holds a fragment (RFC 9110 section 7.1), so `#` would match nothing.
     if !visible || !(text.value.starts_with('/') || text.value == "*") || text.value.contains('#') {
         reader.error(&text.span, "a path starts with `/` and has no spaces, no `#` and ASCII only");
         return None;

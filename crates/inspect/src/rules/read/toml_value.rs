@@ -33,6 +33,7 @@ pub(super) struct SpannedText {
 pub(super) fn entries<'t, 'i>(table: &'t DeTable<'i>) -> Vec<Entry<'t, 'i>> {
     let mut entries: Vec<Entry<'t, 'i>> =
         table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
+    // The table does not keep the file's order, but diagnostics follow it.
     entries.sort_by_key(|(_, span, _)| span.start);
     entries
 }
@@ -84,6 +85,8 @@ impl ValueReader<'_> {
 
     fn push(&mut self, span: &Range<usize>, mut diagnostic: RuleDiagnostic) {
         let lines = self.source.lines(span);
+        // The broken line itself is reported. What remains around it would only cause errors that follow from
+        // it.
         if self.broken.iter().any(|broken| broken.start < lines.end && lines.start < broken.end) {
             return;
         }
@@ -215,6 +218,7 @@ impl ValueReader<'_> {
         // TOML: a line end right after the opening quotes of a multi-line string is not part of it.
         let skipped = body.strip_prefix("\r\n").or_else(|| body.strip_prefix('\n')).unwrap_or(body);
         let body = if start == 3 { skipped } else { body };
+        // With an escape, positions in the value are not those in the file.
         if !body.starts_with(&text.value) {
             return text.span.clone();
         }
