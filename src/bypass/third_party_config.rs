@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::diagnostics::several;
 use crate::hook::{self, IpFamily, MachineQuery, ProgramRunner};
 
 /// Hooks of `nf_tables` on the path of a forwarded packet.
@@ -90,7 +91,7 @@ fn nft(ruleset: &Value) -> Vec<String> {
         let foreign = rules.filter(|rule| !is_ours(rule)).count();
         if foreign > 0 {
             let kind = if text("type") == "nat" { "address translation in " } else { "" };
-            found.push(format!("{kind}{place} ({foreign} rules)"));
+            found.push(format!("{kind}{place} ({})", several(foreign, "rule")));
         }
     }
     found
@@ -195,7 +196,7 @@ mod tests {
         assert!(found(vec![rule("BANNERWALL", json!([{"drop": null}]))]).is_empty(), "no base chain");
         assert_eq!(
             found(vec![rule("FORWARD", json!([{"accept": null}]))]),
-            ["chain FORWARD of nf_tables' table ip mangle (1 rules)"]
+            ["chain FORWARD of nf_tables' table ip mangle (1 rule)"]
         );
         assert_eq!(
             found(vec![chain("x", "postrouting", "drop")]),
@@ -206,7 +207,7 @@ mod tests {
             json!({"rule": {"family": "inet", "table": "t", "chain": "n", "expr": [{"masquerade": null}]}});
         assert_eq!(
             found(vec![nat, masquerade]),
-            ["address translation in chain n of nf_tables' table inet t (1 rules)"]
+            ["address translation in chain n of nf_tables' table inet t (1 rule)"]
         );
     }
 

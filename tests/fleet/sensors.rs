@@ -197,7 +197,7 @@ fn a_record_that_cannot_be_read_stops_no_other_one() {
     psql(&by(&url, "east"), &query);
     let merged = merge(&url, &[]);
     let said = text(&merged.stderr);
-    assert!(said.contains("1 records of batch 1 are set aside: line 3: no protocol is named"), "{said}");
+    assert!(said.contains("records of batch 1 that are set aside: 1: line 3: unknown protocol"), "{said}");
     assert!(said.contains("1 batch merged, 1 set aside"), "{said}");
     let services = "SELECT address, sum(count) FROM sightings JOIN services ON services.id = service
          JOIN hosts ON hosts.id = host GROUP BY 1 ORDER BY 1";

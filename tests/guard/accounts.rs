@@ -157,7 +157,7 @@ fn what_cannot_be_known_is_absent_and_said() {
         let guard = Guard::start(&namespace, &folder, "--queue 0:3 --on-failure closed --mark 20");
         assert_eq!(guard.value(lost), Some(0.0));
         let said = guard.stop();
-        assert!(said.contains("with --on-failure open") && said.contains("the same --mark"), "{said}");
+        assert!(said.contains("has --on-failure open") && said.contains("the same --mark"), "{said}");
         namespace.run(&format!("{PROGRAM} hook down"));
     });
 }
