@@ -284,9 +284,9 @@ fn take(
 ) -> Result<bool, DatabaseError> {
     let missed = i64::try_from(missed).unwrap_or(i64::MAX);
     let noticed = (missed > 0).then(|| InventoryTime::now().millis());
+    // The old due time in the condition decides a race: of several pages, the one whose UPDATE finds it starts
+    // the scan.
     let query = "UPDATE schedules SET due = ?3, missed = missed + ?4, missed_at = coalesce(?5, missed_at)
-         // The old due time in the condition decides a race: of several pages, the one whose UPDATE
-         // finds it starts the scan.
          WHERE id = ?1 AND due = ?2";
     let values = values![schedule.id, schedule.due.millis(), next.millis(), missed, noticed];
     link.execute(query, values).map(|count| count > 0)

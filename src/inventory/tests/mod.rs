@@ -541,7 +541,7 @@ fn a_file_that_is_no_inventory_is_left_alone() {
     let path = folder.path().join("foreign.db");
     let place = database::DatabaseLocation::from(path.clone());
     std::fs::write(&path, "").unwrap();
-    assert!(InventoryDatabase::open(&place).unwrap_err().to_string().contains("no inventory"));
+    assert!(InventoryDatabase::open(&place).unwrap_err().to_string().contains("not an inventory"));
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
     assert!(run(&place).unwrap_err().contains("not an inventory of bannerwall"));
     std::fs::write(
