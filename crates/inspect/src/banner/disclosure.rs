@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use compact_str::CompactString;
 
-use super::{HttpHeader, HttpHeaders, RequestHead, ResponseHead, html_title};
+use super::html_title;
+use super::message_head::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
 use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
 
 /// The text that replaces a secret.

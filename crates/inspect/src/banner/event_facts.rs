@@ -3,7 +3,8 @@
 //! Text becomes UTF-8; invalid bytes become replacement characters. Control characters stay, and the
 //! output formats escape them.
 
-use super::{GreetingBanner, SshBanner, SshIdentification};
+use super::greeting::GreetingBanner;
+use super::ssh_banner::{SshBanner, SshIdentification};
 use crate::event::{GreetingFacts, SshSide};
 
 impl From<&SshIdentification<'_>> for SshSide {

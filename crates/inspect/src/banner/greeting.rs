@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use super::{ParseProgress, ParseRejection};
+use super::parse_progress::{ParseProgress, ParseRejection};
 use crate::terms::{GreetingDialect, GreetingProtocol};
 
 /// Limits of a reply, in bytes and lines; the start of a longer one is the greeting. RFC 5321 section

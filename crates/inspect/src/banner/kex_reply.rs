@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use super::kexinit::{PACKET_LIMIT, binary_packet, is_filler};
-use super::{ParseProgress, ParseRejection};
+use super::parse_progress::{ParseProgress, ParseRejection};
 
 const MESSAGE_REPLY: u8 = 31;
 

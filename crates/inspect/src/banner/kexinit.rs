@@ -4,8 +4,10 @@
 
 use md5::{Digest as _, Md5};
 
-use super::{KexInit, ParseProgress, ParseRejection, Side};
+use super::parse_progress::{ParseProgress, ParseRejection};
+use super::ssh_banner::KexInit;
 use crate::event::HasshFingerprint;
+use crate::terms::Side;
 use crate::terms::hexadecimal;
 
 /// Length of the longest accepted binary packet, in bytes. OpenSSH accepts 256 KiB; real ones have 1 to 3

@@ -1,7 +1,7 @@
 //! The header of the PROXY protocol that a load balancer sends before a client's bytes. Version 1 is a
 //! line, version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
 
-use super::{ParseProgress, ParseRejection};
+use super::parse_progress::{ParseProgress, ParseRejection};
 
 /// Start of version 1.
 const LINE: &[u8] = b"PROXY ";

@@ -4,7 +4,8 @@
 //! Only `CONNECT` is followed: after it, client and far server exchange their own bytes, including
 //! banners.
 
-use super::{ParseProgress, ParseRejection, Side};
+use super::parse_progress::{ParseProgress, ParseRejection};
+use crate::terms::Side;
 
 /// Methods of authentication, RFC 1928 section 3.
 const NO_AUTHENTICATION: u8 = 0;

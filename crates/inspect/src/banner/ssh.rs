@@ -4,7 +4,10 @@
 //! lenient as implementations are: LF alone ends a line, a line may be longer than 255 bytes, a client
 //! may send lines before its own. It records an anomaly for each deviation.
 
-use super::{Anomalies, Anomaly, ParseProgress, ParseRejection, Side, SshIdentification};
+use super::parse_progress::{ParseProgress, ParseRejection};
+use super::ssh_banner::SshIdentification;
+use crate::terms::AnomalySet as Anomalies;
+use crate::terms::{Anomaly, Side};
 
 /// Length of the longest identification that the RFC allows, with its line end, in bytes.
 pub const LINE_LIMIT: usize = 255;

@@ -13,7 +13,7 @@ pub use body_reader::{BodyAdvance, BodyBuffer, BodyReader};
 pub use message::FramedMessage;
 
 use super::http::is_token;
-use super::{HttpHeaders, RequestHead, ResponseHead};
+use super::message_head::{HttpHeaders, RequestHead, ResponseHead};
 use crate::terms::{Anomaly, Side};
 
 /// The kind of data after a message head.

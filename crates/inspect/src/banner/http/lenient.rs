@@ -5,8 +5,10 @@
 //! anomaly for each deviation.
 
 use super::{FIELD_LIMIT, ParsedHead, line_ends};
-pub(super) use crate::banner::recognise::{is_space, is_version};
-use crate::banner::{Anomalies, Anomaly, HttpHeader, HttpHeaders, RequestHead, ResponseHead};
+pub(super) use crate::banner::http_start::{is_space, is_version};
+use crate::banner::message_head::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
+use crate::terms::Anomaly;
+use crate::terms::AnomalySet as Anomalies;
 
 /// True if a request line (without LF) has no version, so that the request has no header: HTTP/0.9.
 pub(super) fn is_simple_request(line: &[u8]) -> bool {

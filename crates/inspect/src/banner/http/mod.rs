@@ -18,10 +18,11 @@ pub use partial_head::{part_of_request, part_of_response};
 pub use stored_head::KeptHead;
 pub use truncated_head::{parse_unfinished_request, parse_unfinished_response};
 
-use super::recognise::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
-use super::{
-    Anomalies, Anomaly, HttpHeader, HttpHeaders, ParseProgress, ParseRejection, RequestHead, ResponseHead,
-};
+use super::http_start::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
+use super::message_head::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
+use super::parse_progress::{ParseProgress, ParseRejection};
+use crate::terms::Anomaly;
+use crate::terms::AnomalySet as Anomalies;
 
 /// Length of the longest head that is read, in bytes. Of a longer one, the complete lines within this
 /// limit are read, with [`Anomaly::HeadTooLong`].

@@ -2,7 +2,7 @@
 //! comes, or if the head is longer than the stored part.
 
 use super::lenient;
-use crate::banner::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
+use crate::banner::message_head::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
 
 /// Returns a request with only the fields in these lines, which need not be adjacent.
 pub fn part_of_request<'a>(first_line: &'a [u8], lines: &[&'a [u8]]) -> Option<RequestHead<'a>> {

@@ -1,7 +1,7 @@
 //! Stored heads: the bytes and the positions of their parts, so that no head is parsed twice.
 
 use super::{parse_request, parse_response};
-use crate::banner::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
+use crate::banner::message_head::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
 
 /// Number of fields whose positions are stored. A head with more (no real software sends one) is parsed
 /// again. This bounds the memory that a sender of tiny fields can cause for each byte.

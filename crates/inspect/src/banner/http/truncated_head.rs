@@ -4,10 +4,12 @@
 //! lines count: half a value would be wrong.
 
 use super::{ParsedHead, lenient};
-use crate::banner::recognise::{could_be_response, is_known_method, skip_leading};
-use crate::banner::{
-    Anomalies, Anomaly, HttpHeaders, ProtocolRecognition, RequestHead, ResponseHead, Side, recognise,
-};
+use crate::banner::http_start::{could_be_response, is_known_method, skip_leading};
+use crate::banner::message_head::{HttpHeaders, RequestHead, ResponseHead};
+use crate::banner::protocol_recognition::ProtocolRecognition;
+use crate::banner::recognise;
+use crate::terms::AnomalySet as Anomalies;
+use crate::terms::{Anomaly, Side};
 
 /// Parses the known part of a request head; of an incomplete first line, method and target.
 ///

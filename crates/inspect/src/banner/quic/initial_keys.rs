@@ -7,7 +7,7 @@ use ring::aead::quic::{AES_128, HeaderProtectionKey};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 
-use super::{ConnectionId, LongPacket};
+use super::packets::{ConnectionId, LongPacket};
 use crate::terms::QuicVersion;
 
 /// Bytes of the longest packet number, behind which the sample for header protection begins.

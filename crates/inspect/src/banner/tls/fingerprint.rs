@@ -6,9 +6,24 @@ use std::fmt::Write as _;
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
-use super::hello::{ALPN, FingerprintInput, SERVER_NAME};
 use crate::event::{Ja3Fingerprint, TlsClient, TlsServer};
 use crate::terms::{self, CipherSuite, TlsVersion, TransportProtocol, is_grease};
+
+/// Number of the extension with the server's name, IANA's registry.
+pub(super) const SERVER_NAME: u16 = 0;
+
+/// Number of the extension with application protocols.
+pub(super) const ALPN: u16 = 16;
+
+/// Numbers from which fingerprints are made, including GREASE.
+#[derive(Debug, Default)]
+pub(super) struct FingerprintInput {
+    /// The version field, which newer clients freeze at 1.2.
+    pub(super) legacy_version: u16,
+    pub(super) point_formats: Vec<u8>,
+    /// The first application protocol that is offered, as bytes.
+    pub(super) first_alpn: Vec<u8>,
+}
 
 /// Largest number in JA4's counts.
 const COUNT_LIMIT: usize = 99;

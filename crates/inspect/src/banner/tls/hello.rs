@@ -8,16 +8,13 @@ use tls_parser::{
     parse_tls_extension_signature_algorithms_content,
 };
 
-use super::fingerprint;
+use super::fingerprint::{self, ALPN, FingerprintInput, SERVER_NAME};
 use crate::event::{TlsClient, TlsServer};
 use crate::terms::{CipherSuite, TlsVersion, TransportProtocol, is_grease};
 
-/// Numbers of extensions, IANA's registry.
-pub(super) const SERVER_NAME: u16 = 0;
 const SUPPORTED_GROUPS: u16 = 10;
 const POINT_FORMATS: u16 = 11;
 const SIGNATURE_ALGORITHMS: u16 = 13;
-pub(super) const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 /// RFC 9849 section 5.
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
@@ -41,16 +38,6 @@ pub enum ServerHelloAnswer {
     Hello(TlsServer),
     /// A request for another one (`HelloRetryRequest`).
     Retry,
-}
-
-/// Numbers from which fingerprints are made, including GREASE.
-#[derive(Debug, Default)]
-pub(super) struct FingerprintInput {
-    /// The version field, which newer clients freeze at 1.2.
-    pub(super) legacy_version: u16,
-    pub(super) point_formats: Vec<u8>,
-    /// The first application protocol that is offered, as bytes.
-    pub(super) first_alpn: Vec<u8>,
 }
 
 /// Parses the body of a `ClientHello` from TCP or (in QUIC) UDP; none if it is inconsistent.
