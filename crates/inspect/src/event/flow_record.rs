@@ -1,6 +1,7 @@
 //! The record of a flow at its end.
 
-use super::{DropReason, Protocol, Timestamp};
+use super::drop_facts::DropReason;
+use crate::terms::{Protocol, Timestamp};
 
 /// Number of packets and of their bytes, IP headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,6 +5,7 @@
 //! values into EVE JSON, text, CSV and others.
 
 mod application;
+mod application_summary;
 mod drop_facts;
 mod flow_record;
 mod tls;
@@ -18,8 +19,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::application::{
     ApplicationFacts, GreetingFacts, HasshFingerprint, HeaderField, HostKey, HttpFacts, HttpRequestFacts,
-    HttpResponseFacts, OtherFacts, ProductFacts, SignatureResult, SshFacts, SshSide,
+    HttpResponseFacts, OtherFacts, SignatureResult, SshFacts, SshSide,
 };
+pub use self::application_summary::{ApplicationSummary, ProductFacts};
 pub use self::drop_facts::{DropFacts, DropReason, PacketHeader, ResetFacts, ResetOutcome};
 pub use self::flow_record::{FlowEnd, FlowRecord, FlowState, FlowVerdict, TrafficVolume};
 pub use self::tls::{CertificateFacts, Ja3Fingerprint, TlsAlert, TlsClient, TlsFacts, TlsServer};

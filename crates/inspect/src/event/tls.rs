@@ -1,6 +1,6 @@
 //! Facts about TLS, as far as it is not encrypted.
 
-use super::application::ApplicationSummary;
+use super::application_summary::ApplicationSummary;
 use crate::terms::{
     AlertCode, CertificateVerification, CipherSuite, QuicVersion, Side, TlsVersion, TransportProtocol,
 };
