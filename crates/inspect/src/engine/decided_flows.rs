@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::body_offload::BodyOffload;
 use super::context::{EngineContext, MarkTable};
+use super::offload_state::BodyOffload;
 use super::quic::QuicFlows;
 use super::tcp_flows::TcpFlows;
 use crate::event::{Side, Timestamp, TransportProtocol};

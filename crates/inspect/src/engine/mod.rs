@@ -40,6 +40,7 @@ mod flow_accounts;
 mod flow_facts;
 mod identification_cache;
 mod mirrored_roles;
+mod offload_state;
 mod outcome;
 mod quic;
 mod report_limit;

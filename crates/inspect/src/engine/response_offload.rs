@@ -35,6 +35,7 @@
 
 use super::banner_inspector::BannerInspector;
 use super::decision::Decision;
+use super::offload_state::ResponseOffload;
 use super::undecided_flow::UndecidedFlow;
 use crate::event::Side;
 use crate::flow::{Flow, distance};
@@ -45,15 +46,6 @@ const UNKNOWN: u32 = 16 << 10;
 
 /// Maximum distance of the client's bytes from the last ones for a segment of the same connection.
 const NEAR: u32 = 1 << 20;
-
-/// A release that stands, or stood.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ResponseOffload {
-    /// The kernel was not told yet that it is over, nor has ended it itself.
-    stands: bool,
-    /// Bytes that have gone by and were not counted yet.
-    unseen: u64,
-}
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
 pub(super) fn observe_offloaded(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {

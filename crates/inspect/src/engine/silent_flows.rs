@@ -1,7 +1,6 @@
 //! Flows in which neither side says anything: what their policies say becomes of them, in time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::admission::silence;
@@ -13,11 +12,6 @@ use super::undecided_flow::UndecidedFlow;
 use crate::event::Timestamp;
 use crate::flow::{Flow, FlowClass, FlowDecision, FlowId};
 use crate::rules::RuleSet;
-
-/// Times at which flows under a policy with a time limit are checked again, the soonest first, each with the
-/// flow's start.
-#[derive(Debug, Default)]
-pub(super) struct SilentFlows(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
 
 /// True if only what a policy allows may pass in a flow.
 pub(super) fn is_under_policy(flow: &Flow<UndecidedFlow>, rules: &RuleSet) -> bool {

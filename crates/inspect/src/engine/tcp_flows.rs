@@ -1,5 +1,7 @@
 //! Room for flows: when the table is full, what gives way, and what the forgotten still owe.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -11,7 +13,6 @@ use super::decision::PacketInput;
 use super::flow_accounts::{FlowAccounts, RecordContext, UnassignedSyns};
 use super::flow_facts::FlowFacts;
 use super::outcome::{FlowNotes, PacketOutcome};
-use super::silent_flows::SilentFlows;
 use super::undecided_flow::UndecidedFlow;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
@@ -469,3 +470,8 @@ impl SpareConversations {
         }
     }
 }
+
+/// Times at which flows under a policy with a time limit are checked again, the soonest first, each with the
+/// flow's start.
+#[derive(Debug, Default)]
+pub(super) struct SilentFlows(pub(super) BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);

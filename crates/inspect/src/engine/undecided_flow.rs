@@ -5,13 +5,12 @@
 
 use super::admission::FlowAdmission;
 use super::banner_inspector::{BannerInspector, WithheldAlert};
-use super::body_offload::BodyOffload;
 use super::counters::EngineCounters;
 use super::dialogue::{Dialogue, UnfinishedReason};
 use super::mirrored_roles::MirroredRoles;
+use super::offload_state::{BodyOffload, ResponseOffload};
 use super::outcome::DeferredStop;
 use super::report_limit::ReportLimit;
-use super::response_offload::ResponseOffload;
 use crate::event::{Side, Timestamp};
 use crate::flow::{
     Anomaly, AnomalySet, CollectorLimits, OfferedPayload, StreamCollector, StreamState, TrackingMode,

@@ -1,7 +1,7 @@
 //! Turns the outcome of a segment into a decision, and ends or continues the flow.
 
+use super::flow_segment::{class_of, first_octet, sees_only_one_end};
 use super::inspect_segment::SegmentInspection;
-use super::{class_of, first_octet, sees_only_one_end};
 use crate::engine::body_offload;
 use crate::engine::config::OnFailure;
 use crate::engine::decision::{Decision, InspectionResult, ResetPair};

@@ -1,7 +1,7 @@
 //! A segment that is looked into: what it brings is read, unless it is refused as it comes.
 
+use super::flow_segment::{FlowSegment, SegmentInspector, first_octet, refuse_packet};
 use super::read_payload::{self, ArrivingSegment, StreamPair};
-use super::{FlowSegment, SegmentInspector, first_octet, refuse_packet};
 use crate::engine::banner_inspector::BannerInspector;
 use crate::engine::body_offload;
 use crate::engine::decision::{Decision, InspectionResult};

@@ -4,15 +4,17 @@
 //! anything. The others are a [`SegmentInspection`].
 
 mod decide_flow;
+mod flow_segment;
 mod inspect_segment;
 mod probe_receiver;
 mod read_payload;
 
+pub(super) use self::flow_segment::SegmentInspector;
+use self::flow_segment::{FlowSegment, class_of, guess_client, refuse_packet, sees_only_one_end};
 use self::inspect_segment::{PriorState, SegmentInspection};
-use super::banner_inspector::BannerInspector;
 use super::body_offload;
 use super::config::OnFailure;
-use super::context::{EngineContext, EngineSettings, SharedState};
+use super::context::SharedState;
 use super::decision::{ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 use super::flow_facts::FlowFacts;
 use super::response_offload;
@@ -26,21 +28,6 @@ use crate::flow::{
     distance,
 };
 use crate::packet::Segment;
-
-/// A segment of a flow in the table.
-#[derive(Clone, Copy)]
-struct FlowSegment<'s> {
-    segment: &'s Segment<'s>,
-    packet: &'s PacketInput<'s>,
-    id: FlowId,
-    from: KeyEnd,
-}
-
-/// TCP's flows, and what inspecting their segments takes.
-pub(super) struct SegmentInspector<'e> {
-    pub(super) flows: &'e mut TcpFlows,
-    pub(super) context: &'e mut EngineContext,
-}
 
 impl SegmentInspector<'_> {
     pub(super) fn inspect(
@@ -369,33 +356,6 @@ fn is_unrelated(
         && distance(stream.next(), segment.sequence()).unsigned_abs() > NEARBY
 }
 
-/// True if only one end of a flow is ever heard here. Under `--enforce` the other one has then answered no
-/// probe, or no SYN.
-fn sees_only_one_end(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
-    let asks = settings.tracking == TrackingMode::Inline && settings.enforces(flow.key());
-    if asks && !flow.is_from_start() { flow.is_proven_one_way() } else { flow.is_one_way() }
-}
-
-/// Returns the class of an undecided flow, and whether it is over.
-fn class_of(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> (FlowClass, bool) {
-    let inline = settings.tracking == TrackingMode::Inline;
-    // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a
-    // banner pass, the flow stays, or what is left of it is its verdict (`BlockedKeys`).
-    let remembers = inline && flow.is_supported();
-    let over =
-        flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !settings.enforces(flow.key()));
-    let class = if flow.is_opening() {
-        FlowClass::Opening
-    } else if over {
-        FlowClass::Closed
-    } else if inline && !flow.is_supported() {
-        FlowClass::Unconfirmed
-    } else {
-        FlowClass::Undecided
-    };
-    (class, over)
-}
-
 /// Settles who the client is before data is read; true if it was taken for the server. Data in a SYN tells
 /// nothing for good.
 fn settle_client(
@@ -456,11 +416,6 @@ fn first_class(segment: &Segment<'_>) -> FlowClass {
     if segment.flags().syn() { FlowClass::Opening } else { FlowClass::Unconfirmed }
 }
 
-/// Sequence number of a segment's first byte of data.
-fn first_octet(segment: &Segment<'_>) -> u32 {
-    segment.sequence().wrapping_add(u32::from(segment.flags().syn()))
-}
-
 /// Sequence number that the segment's receiver expects: behind all that was let through to it, which
 /// the first bytes of a segment that was asked for again were not.
 fn receiver_expects(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, from: KeyEnd) -> u32 {
@@ -474,24 +429,4 @@ fn receiver_expects(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, from:
     }
     let stream = flow.stream(from);
     if stream.is_open() { stream.next() } else { segment.sequence() }
-}
-
-/// Drops the packet where the anomaly policy says so.
-fn refuse_packet(judge: &mut BannerInspector<'_>) -> Decision {
-    match judge.outcome.refuse {
-        Some(reason) => {
-            judge.emit_drop(reason, None, false);
-            if judge.enforces() { Decision::Drop } else { Decision::Undecided }
-        }
-        None => Decision::Undecided,
-    }
-}
-
-/// The sender is the client if it sends to the smaller port: the guess where no SYN was seen.
-fn guess_client(segment: &Segment<'_>, from: KeyEnd) -> KeyEnd {
-    let flags = segment.flags();
-    // A listener ignores a SYN with FIN or RST (net/ipv4/tcp_input.c: tcp_rcv_state_process).
-    let opens = flags.syn() && !flags.fin() && !flags.rst();
-    let to_server = if opens { !flags.ack() } else { segment.destination_port() <= segment.source_port() };
-    if to_server { from } else { from.other() }
 }

@@ -5,8 +5,8 @@
 //! goes on. Everything else goes on as a probe without data, which the receiver answers, and the sender sends
 //! its data again.
 
+use super::flow_segment::{FlowSegment, SegmentInspector, guess_client};
 use super::inspect_segment::SegmentInspection;
-use super::{FlowSegment, SegmentInspector, guess_client};
 use crate::engine::decision::{Decision, InspectionResult};
 use crate::event::EventSink;
 use crate::flow::TrackingMode;

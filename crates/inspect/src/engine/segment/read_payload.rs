@@ -1,6 +1,6 @@
 //! Reads a segment's bytes, and handles missing ones.
 
-use super::first_octet;
+use super::flow_segment::first_octet;
 use crate::engine::banner_inspector::BannerInspector;
 use crate::engine::dialogue::UnfinishedReason;
 use crate::engine::undecided_flow::UndecidedFlow;

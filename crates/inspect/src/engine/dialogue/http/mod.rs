@@ -3,13 +3,14 @@
 //! Which request a response answers, and what rules say of either, is [`transactions`]'s part.
 
 mod late_fields;
+mod late_head;
 mod message_end;
 mod partial_head;
 mod read;
 mod transaction;
 mod transactions;
 
-use self::late_fields::LateHead;
+use self::late_head::LateHead;
 pub use self::message_end::UnfinishedReason;
 use self::partial_head::PartialHead;
 pub(super) use self::transactions::HttpTransactions;

@@ -1,7 +1,8 @@
 //! HTTP as one of the things that both sides may speak: where one message ends and what follows it.
 
 use super::HttpReading;
-use super::late_fields::{LateHead, LateLine};
+use super::late_fields::LateLine;
+use super::late_head::LateHead;
 use super::message_end::note_hostile;
 use super::partial_head::PartialHead;
 use super::transactions::HttpProgress;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::late_fields::LateHead;
+use super::late_head::LateHead;
 use super::message_end::{self, RTSP, UnfinishedReason, note_disputed, note_hostile, note_unfinished};
 use super::transaction::{
     HttpTransaction, OverdueRequest, RequestMethod, ask_request, ask_response, name_by_title,
