@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::database::{ClientContact, InventoryDatabase, InventoryTime, PeerBanner, ServiceRecord};
 use super::filter::ServiceFilter;
-use super::sighting::UNKNOWN;
+use super::sighting::{OLDEST_HTTP, UNKNOWN};
 use super::store::StoreError;
 use crate::event::{Endpoint, FlowEndpoints, Protocol, Side};
 use crate::rules::{AssumedConnection, BannerSender, Policy, PolicyProtocol, Rule, RuleExample, RuleSet};
@@ -352,6 +352,7 @@ fn example(service: &ServiceRecord, banner: &str) -> Option<RuleExample> {
     let (protocol, side) = (Protocol::named(&service.protocol)?, side(service));
     let text = match (protocol, side) {
         (Protocol::Http, Side::Server) => format!("HTTP/1.1 200 OK\r\nServer: {banner}\r\n\r\n"),
+        (Protocol::Http, Side::Client) if banner == OLDEST_HTTP => "GET /\r\n".to_owned(),
         (Protocol::Http, Side::Client) => {
             format!("GET / HTTP/1.1\r\nHost: unknown\r\nUser-Agent: {banner}\r\n\r\n")
         }

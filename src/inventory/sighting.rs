@@ -341,6 +341,9 @@ fn ssh(said: &SshSide) -> NamedSoftware {
     NamedSoftware { product, patch }
 }
 
+/// The name of clients that send requests without a version.
+pub const OLDEST_HTTP: &str = "http/0.9";
+
 fn http(facts: &HttpFacts) -> Vec<(Side, &str, NamedSoftware)> {
     let mut sides = Vec::new();
     if let Some(response) = &facts.response {
@@ -348,8 +351,12 @@ fn http(facts: &HttpFacts) -> Vec<(Side, &str, NamedSoftware)> {
         let product = response.fingerprint.clone().unwrap_or_else(|| named(text));
         sides.push((Side::Server, text, NamedSoftware { product, patch: None }));
     }
-    if let Some(agent) = facts.request.as_ref().and_then(|request| request.header("User-Agent")) {
+    let Some(request) = &facts.request else { return sides };
+    if let Some(agent) = request.header("User-Agent") {
         sides.push((Side::Client, agent, NamedSoftware { product: named(agent), patch: None }));
+    } else if request.version.is_empty() {
+        // Such a request has no fields, and nothing that names its server answers it. Policies count it.
+        sides.push((Side::Client, OLDEST_HTTP, NamedSoftware::default()));
     }
     sides
 }

@@ -233,6 +233,24 @@ fn what_rules_would_stop_is_told_with_whom_it_would_cut_off() {
 }
 
 #[test]
+fn a_policy_counts_requests_without_a_version_that_nobody_answers() {
+    on_both(|place| {
+        let request =
+            HttpRequestFacts { method: "GET".into(), url: "/".to_owned(), ..HttpRequestFacts::default() };
+        let facts = HttpFacts { request: Some(request), response: None };
+        let said = EventKind::Application(ApplicationFacts::Http(Arc::new(facts)));
+        place.see(EventSource::Guard, &[event(EventSource::Guard, 0, said)]);
+        let policy = |allow: &str| format!("[[policy]]\nid = \"only\"\nport = 22\nallow = \"{allow}\"\n");
+        let all = place.impact(&policy("ssh"));
+        let [one] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((one.kind, one.evidence, one.connections), ("policy", "client", 1));
+        assert!(place.impact(&policy("http")).is_empty());
+        let clients = place.list(&["side:client"]);
+        assert_eq!((clients.len(), clients[0].banner.as_str()), (1, "http/0.9"));
+    });
+}
+
+#[test]
 fn a_rule_that_asks_more_than_a_name_is_judged_by_what_it_has_told() {
     on_both(|place| {
         place.see(
