@@ -15,8 +15,8 @@ const PASSWORD: u8 = 2;
 const CONNECT: u8 = 1;
 const GRANTED: u8 = 0x5a;
 
-/// Length of the longest name that ends with NUL, in bytes.
-const NAME_LIMIT: usize = 255;
+/// Length of the longest name that ends with NUL, in bytes: version 4 has no limit, some servers read 1,000.
+const NAME_LIMIT: usize = 1024;
 
 /// Skips the handshake of one side. `octets` begin at the start of its stream.
 pub fn handshake(from: Side, octets: &[u8]) -> ParseProgress<()> {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn other_octets_and_refusals_are_no_handshake() {
-        let endless = [b"\x04\x01\x00\x50\xc0\x00\x02\x01".as_slice(), &[b'u'; 300]].concat();
+        let endless = [b"\x04\x01\x00\x50\xc0\x00\x02\x01".as_slice(), &[b'u'; 1100]].concat();
         for (from, octets) in [
             (Side::Client, &b"GET / HTTP/1.1"[..]),
             (Side::Client, b"\x16\x03\x01"),

@@ -43,6 +43,7 @@ fn prefixes() -> Vec<(&'static str, Vec<Said>)> {
     let answer = b"\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\0\x04\0\x04\0";
     let warnings = [0x15, 3, 1, 0, 2, 1, 90].repeat(40);
     let proxy = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x9c\x40\0\x50";
+    let client_ip = [&b"\0\0\0\x03\0\0\0\x28\x45\0\0\x28\0\0\0\0\x40\x06"[..], &[0; 30]].concat();
     let socks = [b"\x04\x01\0\x19\xc0\0\x02\x01".as_slice(), &[b'u'; 1000], b"\0"].concat();
     let noise: Vec<Said> =
         (0..40).flat_map(|_| said(&[(true, b"NOOP x\r\n"), (false, b"250 ok\r\n")])).collect();
@@ -137,6 +138,7 @@ fn prefixes() -> Vec<(&'static str, Vec<Said>)> {
         ("warnings", said(&[(true, &warnings)])),
         ("proxy 1", said(&[(true, b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n")])),
         ("proxy 2", said(&[(true, proxy)])),
+        ("proxy with a client IP header", said(&[(true, &client_ip)])),
         ("socks 4", said(&[(true, &socks), (false, b"\0\x5a\0\0\0\0\0\0")])),
         (
             "a hello's beginning",

@@ -220,3 +220,24 @@ fn a_connection_that_shows_its_roles_is_not_read_in_others() {
     talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(talk.acknowledge(true), Decision::Pass);
 }
+
+#[test]
+fn an_identification_behind_a_load_balancers_header_is_judged() {
+    let client_ip = [&b"\0\0\0\x03\0\0\0\x28\x45\0\0\x28\0\0\0\0\x40\x06"[..], &[0; 30]].concat();
+    for header in [&b"PROXY UNKNOWN\r\n"[..], &client_ip] {
+        let every = &[First, Requests, All];
+        assert_blocked("identification", every, &[(true, header), (true, IDENTIFICATION)]);
+        assert_blocked("request", every, &[(true, header), (true, REQUEST)]);
+    }
+}
+
+#[test]
+fn an_identification_behind_a_long_name_for_a_socks_server_is_judged() {
+    for length in [1, 255, 256, 1_000] {
+        let asks = [&b"\x04\x01\0\x16\xc0\0\x02\x01"[..], &vec![b'u'; length], b"\0"].concat();
+        let grants = b"\0\x5a\0\0\0\0\0\0";
+        let every = &[First, Requests, All];
+        assert_blocked("late", every, &[(true, &asks), (false, grants), (true, IDENTIFICATION)]);
+        assert_blocked("early", every, &[(true, &asks), (true, IDENTIFICATION)]);
+    }
+}
