@@ -121,9 +121,9 @@ impl<'a> BannerView<'a> {
     /// Returns every value of a field: none if the banner lacks it, several for repeated headers.
     pub(super) fn values<'v>(&'v self, field: &'v BannerField) -> FieldValues<'v> {
         if let BannerField::Header(name) = field {
-            return self
-                .headers()
-                .map_or(FieldValues::NONE, |headers| FieldValues::Headers { rest: headers.iter(), name });
+            let Some(headers) = self.headers() else { return FieldValues::NONE };
+            let hosts: &[String] = if name == HOST { self.hosts() } else { &[] };
+            return FieldValues::Headers { rest: headers.iter(), name, hosts: hosts.iter() };
         }
         if let BannerField::Product
         | BannerField::Vendor
@@ -180,8 +180,24 @@ impl<'a> BannerView<'a> {
         let Some(client) = banner.facts.client.as_ref().filter(|_| banner.from == Side::Client) else {
             return FieldValues::NONE;
         };
-        let hosts = self.hosts.get_or_init(|| client.names.iter().filter_map(|name| host(name)).collect());
-        FieldValues::Texts(client.names.iter().chain(hosts))
+        FieldValues::Texts(client.names.iter().chain(self.hosts()))
+    }
+
+    /// Names of hosts as servers look them up, where they differ from those that a client sent.
+    pub(super) fn hosts(&self) -> &[String] {
+        self.hosts.get_or_init(|| match self.banner {
+            Banner::Tls(TlsBanner { facts, .. }) => {
+                facts.client.iter().flat_map(|client| &client.names).filter_map(|name| host(name)).collect()
+            }
+            Banner::Request(request) => {
+                let text = String::from_utf8_lossy;
+                let named = request.headers.all(HOST).filter_map(|value| host(text(value).trim()));
+                // RFC 9112 section 3.2.2: the target's authority counts, whatever Host says.
+                let target = authority(request.url).map(|value| text(value).into_owned());
+                named.chain(target.map(|name| host(&name).unwrap_or(name))).collect()
+            }
+            _ => Vec::new(),
+        })
     }
 
     fn algorithms<'v>(&'v self, field: &BannerField) -> FieldValues<'v> {
@@ -218,6 +234,16 @@ impl<'a> BannerView<'a> {
         text.as_deref().map(str::as_bytes)
     }
 }
+
+/// Returns the host and port of a target that is a whole URL, without user information.
+fn authority(url: &[u8]) -> Option<&[u8]> {
+    let behind = url.get(memchr::memmem::find(url, b"://")? + 3..)?;
+    let end = memchr::memchr3(b'/', b'?', b'#', behind).unwrap_or(behind.len());
+    behind.get(..end)?.rsplit(|octet| *octet == b'@').next().filter(|_| !url.starts_with(b"/"))
+}
+
+/// The field that names the requested host.
+pub(super) const HOST: &str = "host";
 
 /// Returns the name by which servers look up a requested one, if it differs: in small letters, without a port
 /// and without final dots (nginx's `ngx_http_validate_host`).
@@ -301,6 +327,8 @@ pub(super) enum FieldValues<'v> {
         rest: std::slice::Iter<'v, HttpHeader<'v>>,
         /// Name in lower case.
         name: &'v str,
+        /// Further values.
+        hosts: std::slice::Iter<'v, String>,
     },
     /// Lines of a greeting; with the banner, the text of each line after the code.
     Lines(greeting::ReplyLines<'v>, Option<&'v GreetingBanner<'v>>),
@@ -337,8 +365,9 @@ impl<'v> Iterator for FieldValues<'v> {
     fn next(&mut self) -> Option<&'v [u8]> {
         match self {
             Self::Few(first, second) => first.take().or_else(|| second.take()),
-            Self::Headers { rest, name } => {
-                rest.find(|header| same_name(header.name, name)).map(|header| header.value)
+            Self::Headers { rest, name, hosts } => {
+                let value = rest.find(|header| same_name(header.name, name)).map(|header| header.value);
+                value.or_else(|| hosts.next().map(String::as_bytes))
             }
             Self::Texts(texts) => texts.next().map(String::as_bytes),
             Self::Verifications(told) => told.next().map(|told| told.name().as_bytes()),

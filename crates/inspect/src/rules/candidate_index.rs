@@ -16,7 +16,7 @@ use aho_corasick::AhoCorasick;
 use regex_automata::meta::Regex;
 use regex_automata::{Input, PatternSet};
 
-use super::banner_view::{BannerStage, BannerView};
+use super::banner_view::{BannerStage, BannerView, HOST};
 use super::evaluate_rule::PatternMemo;
 use super::field::BannerField;
 use super::list_file::ListValues;
@@ -134,6 +134,9 @@ impl CandidateIndex {
                 for index in find(&group.headers, header.name) {
                     index.search(header.value, &mut search);
                 }
+            }
+            for index in find(&group.headers, HOST.as_bytes()) {
+                view.hosts().iter().for_each(|host| index.search(host.as_bytes(), &mut search));
             }
         }
         // Several values may reach the same rule. Sorted, the rules are judged in the set's order.

@@ -241,3 +241,23 @@ fn an_identification_behind_a_long_name_for_a_socks_server_is_judged() {
         assert_blocked("early", every, &[(true, &asks), (true, IDENTIFICATION)]);
     }
 }
+
+#[test]
+fn a_requested_host_is_judged_as_servers_look_it_up() {
+    let rules = "[[rule]]\nid = 'host'\nprotocol = 'http'\nfrom = 'client'\naction = 'drop'\n\
+                 match.\"header.host\" = '^bad\\.example$'\n";
+    for (target, host, is_forbidden) in [
+        ("/", "bad.example", true),
+        ("/", "BAD.Example", true),
+        ("/", "bad.example:80", true),
+        ("/", "bad.example.", true),
+        ("http://bad.example/", "good.example", true),
+        ("HTTP://user@Bad.example:80?x", "good.example", true),
+        ("/?u=http://bad.example/", "good.example", false),
+        ("/", "bad.example.org", false),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let mut talk = Setup::enforcing(rules).open();
+        assert_eq!(talk.sends(true, request.as_bytes(), 1400), is_forbidden, "{request}");
+    }
+}

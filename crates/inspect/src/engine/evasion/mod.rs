@@ -115,6 +115,7 @@
 //! | an upgrade behind which a MiB follows without a hello | told; blocked under `--on-failure closed` | `upgrade_not_followed` |
 //! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last byte is stopped | |
 //! | a hello with a session id of unusual length, unusual versions, or bytes behind its extensions; a name in capitals, with a port or a final dot | read as the most lenient server reads it | |
+//! | a `Host` in capitals, with a port or a final dot, or another host in the target | judged in each way | |
 //! | a hello that contradicts itself | told; its bytes are read as anything else | `tls_malformed` |
 //! | bytes between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
 //!
