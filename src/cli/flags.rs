@@ -24,7 +24,7 @@ use crate::output::text::{ColourMode, TextFormat};
 use crate::output::{self, OutputDestination};
 use crate::rules::fingerprint::FingerprintSet;
 use crate::rules::parse_network;
-use crate::terms::{GreetingProtocol, Protocol};
+use crate::terms::{GreetingProtocol, Protocol, Severity};
 
 /// Parses `3s`, `500ms` or `1m 30s`.
 pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
@@ -82,6 +82,15 @@ pub(super) fn greeting() -> impl TypedValueParser<Value = GreetingProtocol> {
     PossibleValuesParser::new(GreetingProtocol::all().map(GreetingProtocol::name))
         .try_map(|name| GreetingProtocol::named(&name).ok_or("no such protocol"))
 }
+
+/// Parser for a flag that names a severity.
+pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
+    PossibleValuesParser::new(SEVERITIES.map(Severity::name))
+        .map(|name| SEVERITIES.into_iter().find(|severity| severity.name() == name).unwrap_or(Severity::Info))
+}
+
+const SEVERITIES: [Severity; 5] =
+    [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
 
 /// Parser for a flag that locates an inventory.
 pub(super) fn inventory_place() -> impl TypedValueParser<Value = DatabaseLocation> {
@@ -397,9 +406,9 @@ impl FormatName {
             (Self::Json, _) => Box::new(EveFormat(eve)),
             (Self::Csv, _) => Box::new(CsvFormat),
             (Self::Text, OutputDestination::Stdout) => {
-                Box::new(TextFormat { colour: ColourMode::for_stream(&std::io::stdout()) })
+                Box::new(TextFormat::new(ColourMode::for_stream(&std::io::stdout())))
             }
-            (Self::Text, _) => Box::new(TextFormat { colour: ColourMode::Never }),
+            (Self::Text, _) => Box::new(TextFormat::new(ColourMode::Never)),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::event::Timestamp;
 use crate::guard::control::ControlRequest;
 use crate::guard::{ExplainedBlock, WhyReport};
 use crate::output::EscapedText;
+use crate::output::evidence::MatchedField;
 
 /// Flags of `bannerwall why`.
 #[derive(Debug, Args)]
@@ -107,7 +108,7 @@ fn describe_block(explained: &ExplainedBlock, now: Timestamp) -> String {
         let _ = writeln!(text, "  the {} sent: {}", block.from, EscapedText(&block.banner));
     }
     if let Some(matched) = &block.matched {
-        let _ = writeln!(text, "  matched: {} = {}", matched.field, EscapedText(&matched.text));
+        let _ = writeln!(text, "  matched: {}", MatchedField::new(matched));
     }
     match remedy {
         Some(toml) => {

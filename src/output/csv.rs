@@ -11,13 +11,14 @@ use crate::event::{
     EventKind, FlowRecord, ProductFacts, Protocol, RuleAction, Side,
 };
 
+use super::evidence::MatchedField;
 use super::service_identity::ServiceIdentity;
 use super::text::{BanLine, ChangeLine};
 use super::time::EveTime;
 use super::{OutputFormat, escape};
 
 /// The columns in order; new ones are added only at the end.
-pub const COLUMNS: [&str; 30] = [
+pub const COLUMNS: [&str; 31] = [
     "timestamp",
     "source",
     "event_type",
@@ -48,6 +49,7 @@ pub const COLUMNS: [&str; 30] = [
     "fixed",
     "marker",
     "host_key",
+    "matched",
 ];
 
 /// CSV records as a [`OutputFormat`].
@@ -113,6 +115,7 @@ struct CsvRow<'a> {
     fixed: &'a str,
     marker: &'static str,
     host_key: String,
+    matched: String,
 }
 
 impl<'a> CsvRow<'a> {
@@ -195,6 +198,7 @@ impl<'a> CsvRow<'a> {
         self.blocked = Some(facts.blocked);
         self.product = Some(Cow::Borrowed(&facts.product));
         self.detail = facts.references.join(" ").into();
+        self.matched = MatchedField::of(facts).map(|field| field.to_string()).unwrap_or_default();
         if let Some(told) = &facts.verdict {
             self.verdict = told.verdict.name();
             self.reason = &told.reason;
@@ -285,6 +289,7 @@ impl<'a> CsvRow<'a> {
             self.fixed.into(),
             self.marker.into(),
             self.host_key.as_str().into(),
+            self.matched.as_str().into(),
         ]
     }
 }

@@ -347,6 +347,7 @@ mod tests {
             category: "policy".to_owned(),
             action: RuleAction::Alert,
             blocked: false,
+            enforced: false,
             severity: Severity::Medium,
             references: Vec::new(),
             product: ProductFacts::default(),

@@ -3,10 +3,12 @@
 //! A format turns an [`Event`] into bytes and knows no files or threads. [`writer`] owns the destination
 //! and knows no formats. Neither decides what is worth reporting.
 
+mod blocked_flows;
 mod channel;
 pub mod consumer;
 pub mod csv;
 pub mod eve;
+pub mod evidence;
 pub mod grepable;
 pub mod learned_policies;
 #[cfg(test)]

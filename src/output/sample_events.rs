@@ -79,6 +79,7 @@ pub(super) fn ssh() -> Vec<Event> {
         category: String::new(),
         action: RuleAction::Drop,
         blocked: false,
+        enforced: false,
         severity: Severity::High,
         references: vec!["CVE-2024-6387".to_owned()],
         product: ProductFacts::default(),

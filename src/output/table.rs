@@ -8,6 +8,7 @@ use crate::event::{
     TlsFacts,
 };
 
+use super::evidence::MatchedField;
 use super::target_report::TargetReport;
 use super::text::{ChangeLine, ColourMode, DurationText, milliseconds, severity_colour};
 use super::{EscapedText, OutputFormat};
@@ -25,6 +26,8 @@ pub struct TableFormat {
     pub colour: ColourMode,
     /// True if fingerprints of key exchanges are shown.
     pub hassh: bool,
+    /// True if every HTTP request is shown, instead of only those of alerts.
+    pub requests: bool,
 }
 
 impl OutputFormat for TableFormat {
@@ -40,13 +43,15 @@ impl OutputFormat for TableFormat {
         }
         let Some(finding) = TargetReport::new(events) else { return Ok(()) };
         self.first_line(&finding, out)?;
-        finding.http().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", HttpCell(facts)))?;
+        let others = finding.http().skip(1).filter(|_| self.requests);
+        others.into_iter().try_for_each(|facts| writeln!(out, "{:33}{}", "", HttpCell(facts)))?;
         let behind = finding.said.len() > 1;
         finding
             .tls()
             .filter(|_| behind)
             .try_for_each(|facts| writeln!(out, "{:33}{}", "", TlsCell(facts)))?;
-        finding.alerts.iter().try_for_each(|facts| self.alert(facts, out))
+        let first = finding.http().next().and_then(request_url);
+        finding.by_severity().iter().try_for_each(|facts| self.alert(facts, first, out))
     }
 }
 
@@ -69,7 +74,7 @@ impl TableFormat {
         finding.host_key().map_or(Ok(()), |key| writeln!(out, "{:33}host key {key}", ""))
     }
 
-    fn alert(&self, facts: &AlertFacts, out: &mut Vec<u8>) -> io::Result<()> {
+    fn alert(&self, facts: &AlertFacts, first: Option<&str>, out: &mut Vec<u8>) -> io::Result<()> {
         let severity = format!("{:STATE_WIDTH$}", facts.severity.name());
         let severity = self.colour.paint(severity_colour(facts.severity), severity);
         write!(
@@ -82,11 +87,23 @@ impl TableFormat {
         if let Some(reference) = facts.references.first() {
             write!(out, " [{}]", EscapedText(reference))?;
         }
+        if let ApplicationFacts::Http(http) = &facts.application
+            && let Some(url) = request_url(http).filter(|url| first != Some(*url))
+        {
+            write!(out, "  at {}", EscapedText(url))?;
+        }
+        if let Some(field) = MatchedField::beyond_line(facts) {
+            write!(out, "  {field}")?;
+        }
         match &facts.verdict {
             Some(told) => writeln!(out, " {}: {}", told.verdict.name(), EscapedText(&told.reason)),
             None => writeln!(out),
         }
     }
+}
+
+fn request_url(facts: &HttpFacts) -> Option<&str> {
+    facts.request.as_ref().map(|request| request.url.as_str())
 }
 
 /// The time of the connect, or the time spent waiting, and the reason if there is no more.
@@ -188,7 +205,10 @@ mod tests {
             "[2001:db8::20]:8080    open      HTTP/1.1 200 Fine  nginx/1.22  \"Welcome & <so on>\"\n",
             "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",
         );
-        assert_eq!(spelled(TableFormat { colour: ColourMode::Never, hassh: false }, &all()), expected);
+        assert_eq!(
+            spelled(TableFormat { colour: ColourMode::Never, hassh: false, requests: true }, &all()),
+            expected
+        );
     }
 
     #[test]
@@ -209,7 +229,8 @@ mod tests {
     fn a_rule_that_matched_several_answers_is_told_once() {
         let mut events = ssh();
         events.extend(events.last().cloned());
-        let text = spelled(TableFormat { colour: ColourMode::Never, hassh: false }, &[events]);
+        let text =
+            spelled(TableFormat { colour: ColourMode::Never, hassh: false, requests: false }, &[events]);
         assert_eq!(text.matches("openssh-regresshion").count(), 1, "{text}");
     }
 }

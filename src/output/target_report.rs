@@ -57,6 +57,13 @@ impl<'a> TargetReport<'a> {
         }
     }
 
+    /// Returns the alerts, the most severe first.
+    pub(super) fn by_severity(&self) -> Vec<&'a AlertFacts> {
+        let mut alerts = self.alerts.clone();
+        alerts.sort_by_key(|facts| std::cmp::Reverse(facts.severity));
+        alerts
+    }
+
     /// Returns the state of the port; a port that sent a banner is open.
     pub(super) fn state(&self) -> PortState {
         self.connect.map_or(PortState::Open, |facts| facts.state)

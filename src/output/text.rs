@@ -10,9 +10,12 @@ use std::time::Duration;
 use crate::event::{
     AlertFacts, AnomalyFacts, ApplicationFacts, BanFacts, ChangeFacts, ConnectFacts, DropFacts, Endpoint,
     Event, EventKind, FlowEndpoints, FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState,
-    ProductFacts, Severity, Side, SshFacts, SshSide, StatsFacts, TlsFacts, TrafficVolume,
+    ProductFacts, ResetFacts, RuleAction, Severity, Side, SshFacts, SshSide, StatsFacts, TlsFacts,
+    TrafficVolume,
 };
 
+use super::blocked_flows::BlockedFlows;
+use super::evidence::MatchedField;
 use super::time::ClockTime;
 use super::{EscapedText, OutputFormat};
 
@@ -40,15 +43,26 @@ impl ColourMode {
     }
 }
 
-/// Text lines as a [`OutputFormat`].
-#[derive(Debug, Clone, Copy, Default)]
+/// Text lines as a [`OutputFormat`]. A blocked connection is one line: that of the alert.
+#[derive(Debug, Default)]
 pub struct TextFormat {
-    /// The color of lines.
-    pub colour: ColourMode,
+    colour: ColourMode,
+    blocked: BlockedFlows,
+}
+
+impl TextFormat {
+    /// Returns the format, with or without colors.
+    pub fn new(colour: ColourMode) -> Self {
+        Self { colour, ..Self::default() }
+    }
 }
 
 impl OutputFormat for TextFormat {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.blocked.covers(event) {
+            return Ok(());
+        }
+        self.blocked.record(event);
         writeln!(out, "{}", EventLine { event, colour: self.colour })
     }
 }
@@ -231,18 +245,26 @@ impl EventLine<'_> {
             EscapedText(&facts.rule),
             EscapedText(&facts.title)
         )?;
-        if !facts.blocked && facts.action.blocks() {
-            write!(f, " (would {})", facts.action.name())?;
+        match (facts.blocked, facts.action.blocks()) {
+            (false, true) => write!(f, " (would {})", facts.action.name())?,
+            (false, false) if facts.enforced => f.write_str(" (alert only)")?,
+            _ => {}
         }
         if let Some(let_pass) = &facts.let_pass {
             write!(f, " (let pass by {})", EscapedText(&let_pass.facts().to_string()))?;
         }
         write!(f, "  [{}] {}", facts.from.name(), EscapedText(&facts.banner))?;
-        product(Some(&facts.product), f)?;
-        match &facts.verdict {
-            Some(told) => write!(f, "  {}: {}", told.verdict.name(), EscapedText(&told.reason)),
-            None => Ok(()),
+        if let Some(field) = MatchedField::beyond_line(facts) {
+            write!(f, "  {field}")?;
         }
+        product(Some(&facts.product), f)?;
+        if let Some(told) = &facts.verdict {
+            write!(f, "  {}: {}", told.verdict.name(), EscapedText(&told.reason))?;
+        }
+        if facts.blocked && facts.action == RuleAction::Reject {
+            write!(f, "  {}", reset_result(facts.resets.as_deref()))?;
+        }
+        Ok(())
     }
 
     fn dropped(&self, facts: &DropFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -251,12 +273,10 @@ impl EventLine<'_> {
         if let Some(rule) = &facts.rule {
             write!(f, ", rule {}", EscapedText(rule))?;
         }
-        match (&facts.resets, facts.rejected) {
-            (Some(resets), _) if resets.unsent_reason().is_none() => f.write_str(", both ends reset"),
-            (Some(resets), _) => write!(f, ", {}", EscapedText(&resets.unsent_reason().unwrap_or_default())),
-            (None, true) => f.write_str(", would be reset"),
-            (None, false) => Ok(()),
+        if facts.rejected || facts.resets.is_some() {
+            write!(f, ", {}", reset_result(facts.resets.as_deref()))?;
         }
+        Ok(())
     }
 
     fn flow(&self, facts: &FlowRecord, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -310,6 +330,15 @@ impl EventLine<'_> {
             true => end(server),
             false => format!("{} > {}", end(client), end(server)),
         }
+    }
+}
+
+/// Returns the result of the resets for a rejected flow; without facts, nothing sent them.
+fn reset_result(resets: Option<&ResetFacts>) -> String {
+    match resets.map(ResetFacts::unsent_reason) {
+        Some(None) => "both ends reset".to_owned(),
+        Some(Some(unsent)) => EscapedText(&unsent).to_string(),
+        None => "would be reset".to_owned(),
     }
 }
 
@@ -396,7 +425,7 @@ mod tests {
 
     fn line(kind: EventKind, colour: ColourMode) -> String {
         let mut out = Vec::new();
-        TextFormat { colour }.event(&event(kind), &mut out).unwrap();
+        TextFormat::new(colour).event(&event(kind), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -268,3 +268,38 @@ fn fingerprints_name_products_in_events_and_to_rules() {
     }
     assert_eq!(own["client"]["version"], "9.9", "{own}");
 }
+
+#[test]
+fn a_blocked_connection_is_one_line_that_says_what_matched() {
+    let mut capture = Capture::new();
+    capture.ssh(host(1), SERVER, "SSH-2.0-OpenSSH_9.9", "SSH-2.0-Evil_1.0");
+    capture.ssh(host(2), SERVER, "SSH-2.0-OpenSSH_9.9", "SSH-2.0-Odd_1.0");
+    let rule = |id: &str, software: &str, action: &str| {
+        format!(
+            "[[rule]]\nid = \"{id}\"\ntitle = \"{id}\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
+             match.software = '{software}'\naction = \"{action}\"\n"
+        )
+    };
+    let trial = Trial::new(&capture, &(rule("evil", "^Evil", "reject") + &rule("odd", "^Odd", "alert")));
+    let lines = |flags: &[&str]| -> Vec<String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bannerwall"));
+        command.args([Path::new("replay"), &trial.path("capture.pcap"), Path::new("--rules")]);
+        let output = command.arg(trial.path("rules.toml")).args(flags).output().expect("the program starts");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    };
+    let of = |lines: &[String], client: u8| -> Vec<String> {
+        let client = format!(" {}:", host(client));
+        lines.iter().filter(|line| line.contains(&client)).cloned().collect()
+    };
+    let enforced = lines(&["--enforce"]);
+    let [blocked] = &of(&enforced, 1)[..] else { panic!("{enforced:?}") };
+    assert!(blocked.contains(" BLOCKED ") && blocked.contains("SSH-2.0-Evil_1.0"), "{blocked}");
+    assert!(blocked.ends_with("would be reset"), "{blocked}");
+    let passed = of(&enforced, 2);
+    assert!(passed.iter().any(|line| line.contains(" odd: odd (alert only) ")), "{passed:?}");
+    let monitored = lines(&[]);
+    assert!(of(&monitored, 1).iter().any(|line| line.contains("(would reject)")), "{monitored:?}");
+    assert!(monitored.iter().all(|line| !line.contains("(alert only)")), "{monitored:?}");
+    let csv = lines(&["--format", "csv"]).join("\n");
+    assert!(csv.contains("\"software: \"\"Evil_1.0\"\"\""), "{csv}");
+}

@@ -58,8 +58,7 @@ fn without_a_free_port_targets_are_errors_and_not_closed() {
             assert_eq!(event["bannerwall"]["reason"], "EADDRNOTAVAIL", "{event}");
         }
         let errors = String::from_utf8_lossy(&run.stderr);
-        let expected = "targets 3, open 0, matched 0, refused 0, timed out 0, unreachable 0, local error 3 \
-                        (no free port 3), skipped 0,";
+        let expected = "targets 3, open 0, local error 3 (no free port 3), ";
         assert!(summary(&errors).starts_with(expected), "{errors}");
     });
 }
@@ -81,7 +80,7 @@ fn a_scan_goes_on_when_ports_are_free_again() {
         scan.wait_stderr("the summary", |errors| errors.find("targets a second"));
         let errors = scan.stderr();
         assert!(summary(&errors).starts_with("targets 256, open 256, "), "{errors}");
-        assert!(summary(&errors).contains("local error 0, skipped 0"), "{errors}");
+        assert!(!summary(&errors).contains("local error"), "{errors}");
     });
 }
 
@@ -147,7 +146,7 @@ fn who_did_not_answer_is_asked_again_as_often_as_users_say() {
         let words = "ssh 127.0.0.0/28 --concurrency 1 --connect-timeout 500ms --read-timeout 9s";
         let run = output(&network, &format!("{words} --retries 0"));
         let errors = String::from_utf8_lossy(&run.stderr);
-        assert!(!summary(&errors).contains(" timed out 0,"), "{errors}");
+        assert!(summary(&errors).contains(" timed out "), "{errors}");
         let run = output(&network, &format!("{words} --retries 9"));
         let errors = String::from_utf8_lossy(&run.stderr);
         assert!(summary(&errors).starts_with("targets 16, open 16, "), "counted once each: {errors}");

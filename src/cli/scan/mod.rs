@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
-use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration, output_file};
+use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration, output_file, severity};
 use super::metrics::MetricsFlags;
 use super::rule_paths::RulesFlag;
 use super::{CliExitCode, CommandFailure, GlobalFlags};
@@ -25,7 +25,7 @@ use crate::scan::report::ResultPattern;
 use crate::scan::targets::{PortSet, Shard};
 use crate::scan::tls::TlsTargets;
 use crate::scan::{CloseMethod, ProbeOptions, SshOptions};
-use crate::terms::GreetingProtocol;
+use crate::terms::{GreetingProtocol, Severity};
 use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
 
@@ -256,6 +256,9 @@ struct CommonScanFlags {
     /// Progress: auto shows a bar on a terminal, lines prints a line a second to stderr for programs.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     progress: ProgressName,
+    /// Exit with code 1 if a finding has this severity or a higher one: info, low, medium, high, critical.
+    #[arg(long, value_name = "SEVERITY", value_parser = severity())]
+    fail_on: Option<Severity>,
     #[command(flatten)]
     metrics: MetricsFlags,
 }

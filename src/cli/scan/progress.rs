@@ -36,17 +36,37 @@ impl Write for ProgressStdout {
     }
 }
 
+/// Findings of a scan: `8 servers, 3 with findings: 2 critical, 2 medium`.
+pub(super) struct ScanFindingsLine<'a>(pub(super) &'a TargetCounts);
+
+impl fmt::Display for ScanFindingsLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TargetCounts { open, findings, .. } = self.0;
+        write!(f, "{open} server{}", if *open == 1 { "" } else { "s" })?;
+        if findings.servers == 0 {
+            return f.write_str(", none with findings");
+        }
+        let counted = findings.by_severity().into_iter().filter(|(_, count)| *count > 0);
+        let counted: Vec<_> =
+            counted.map(|(severity, count)| format!("{count} {}", severity.name())).collect();
+        write!(f, ", {} with findings: {}", findings.servers, counted.join(", "))
+    }
+}
+
 /// Last line of a scan: open, refused, timed out, unreachable, local error, skipped and not asked add up to
-/// the targets.
-pub(super) struct ScanSummaryLine<'a>(pub(super) &'a ScanTotals);
+/// the targets. Counters that are zero are left out.
+pub(super) struct ScanSummaryLine<'a> {
+    pub(super) account: &'a ScanTotals,
+    /// True if the scan has patterns of `--match`.
+    pub(super) matches: bool,
+}
 
 impl fmt::Display for ScanSummaryLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScanTotals { input, skipped, other_shards, total, counts, elapsed } = self.0;
+        let ScanTotals { input, skipped, other_shards, total, counts, elapsed } = self.account;
         let (finished, seconds) = (counts.finished(), elapsed.as_secs_f64());
         let rate = finished as f64 / seconds.max(0.001);
-        let TargetCounts { open, matched, refused, timed_out, unreachable, local_error, .. } = counts;
-        write!(f, "targets {input}, open {open}")?;
+        write!(f, "targets {input}, open {}", counts.open)?;
         let talks = [
             ("silent", counts.silent),
             ("broken off", counts.broken_off),
@@ -55,13 +75,23 @@ impl fmt::Display for ScanSummaryLine<'_> {
             ("TLS refused", counts.tls_refused),
         ];
         kinds(f, "but ", &talks.map(|(name, count)| (name, count.into())))?;
-        write!(
-            f,
-            ", matched {matched}, refused {refused}, timed out {timed_out}, unreachable {unreachable}"
-        )?;
-        write!(f, ", local error {local_error}")?;
+        if self.matches {
+            write!(f, ", matched {}", counts.matched)?;
+        }
+        let failed = [
+            ("refused", counts.refused),
+            ("timed out", counts.timed_out),
+            ("unreachable", counts.unreachable),
+            ("local error", counts.local_error),
+        ];
+        for (name, count) in failed.into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, ", {name} {count}")?;
+        }
         kinds(f, "", &counts.shortages.kinds().map(|(name, count)| (name, count.into())))?;
-        write!(f, ", skipped {}", input.saturating_sub(u128::from(*total)))?;
+        let left_out = input.saturating_sub(u128::from(*total));
+        if left_out > 0 {
+            write!(f, ", skipped {left_out}")?;
+        }
         let whys = [
             ("excluded", skipped.excluded),
             ("reserved", skipped.reserved),
@@ -107,8 +137,8 @@ mod tests {
         let elapsed = Duration::from_secs(2);
         let account = ScanTotals { input: 20, skipped, other_shards: 5, total: 10, counts, elapsed };
         assert_eq!(
-            ScanSummaryLine(&account).to_string(),
-            "targets 20, open 3 (but silent 1), matched 2, refused 4, timed out 1, unreachable 0, \
+            ScanSummaryLine { account: &account, matches: true }.to_string(),
+            "targets 20, open 3 (but silent 1), matched 2, refused 4, timed out 1, \
              local error 1 (no free port 1), skipped 10 (excluded 2, reserved 3, other shards 5), \
              not asked 1, 2.00 s, 4 targets a second"
         );

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::anyhow;
 
-use super::progress::{ProgressStdout, ScanSummaryLine};
+use super::progress::{ProgressStdout, ScanFindingsLine, ScanSummaryLine};
 use super::resume::{arguments, keep};
 use super::terminal::ScanTerminal;
 use super::{ModeFlagValues, ScanFormat};
@@ -37,16 +37,20 @@ pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<
     let lists = [&common.input, &common.exclude_file].into_iter().flatten().map(Path::new);
     check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;
     let options = options(request, global)?;
+    let judges = !options.rules.rules().is_empty();
     let mut terminal = ScanTerminal::new(request, global);
     let store = common.inventory.config(arguments().join(" ")).map(crate::attachments::result_store);
-    let session = ScanSession::open(options, results(request, &terminal), store, &mut terminal)?;
+    let session = ScanSession::open(options, results(request, global, &terminal), store, &mut terminal)?;
     terminal.begin(&session)?;
     let ended = session.run(&mut terminal);
     // The bar is removed before an error is printed: both go to the terminal.
     terminal.bar.finish_and_clear();
     let ScanResult { account, interrupted, written, unkept } = ended?;
     if !global.quiet {
-        log_line(ScanSummaryLine(&account));
+        if judges {
+            log_line(ScanFindingsLine(&account.counts));
+        }
+        log_line(ScanSummaryLine { account: &account, matches: !request.patterns.is_empty() });
     }
     if let Some(error) = written.first_error {
         return Err(CommandFailure::Usage(anyhow!(
@@ -60,7 +64,12 @@ pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<
             "the names of all targets have no address: no target was probed"
         )));
     }
-    Ok(if interrupted { CliExitCode::Interrupted } else { CliExitCode::Done })
+    let fails = common.fail_on.is_some_and(|severity| account.counts.findings.reach(severity));
+    Ok(match (interrupted, fails) {
+        (true, _) => CliExitCode::Interrupted,
+        (false, true) => CliExitCode::Findings,
+        (false, false) => CliExitCode::Done,
+    })
 }
 
 impl From<SessionError> for CommandFailure {
@@ -137,7 +146,7 @@ fn load_rules(
 }
 
 /// Returns the format and destination of results.
-fn results(request: &ModeFlagValues<'_>, terminal: &ScanTerminal) -> ResultOutput {
+fn results(request: &ModeFlagValues<'_>, global: &GlobalFlags, terminal: &ScanTerminal) -> ResultOutput {
     let common = request.common;
     let stdout = std::io::stdout();
     let destination = match &common.output {
@@ -150,10 +159,10 @@ fn results(request: &ModeFlagValues<'_>, terminal: &ScanTerminal) -> ResultOutpu
         None => OutputDestination::Stdout,
     };
     let is_document = common.format == ScanFormat::Xml;
-    ResultOutput { format: format(request), destination, is_document }
+    ResultOutput { format: format(request, global), destination, is_document }
 }
 
-fn format(request: &ModeFlagValues<'_>) -> Box<dyn OutputFormat> {
+fn format(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Box<dyn OutputFormat> {
     let common = request.common;
     let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
     match common.format {
@@ -162,6 +171,7 @@ fn format(request: &ModeFlagValues<'_>) -> Box<dyn OutputFormat> {
                 Some(_) => ColourMode::Never,
                 None => ColourMode::for_stream(&std::io::stdout()),
             },
+            requests: global.verbose > 0,
             hassh: matches!(request.probe, ProbeOptions::Ssh(SshOptions { hassh: true, .. })),
         }),
         ScanFormat::Json => {

@@ -116,11 +116,11 @@ impl OutcomeSink for ResultReporter {
     fn finished(&mut self, outcome: &TargetOutcome<'_>) {
         let events = self.collected.take(outcome);
         let matched = self.selection.is_matched(outcome, &events);
+        let finished = FinishedTarget::new(outcome, matched).with_findings(&events);
         let told = self.told(outcome, events, matched);
         // Counted before the result is sent, so that the supply never sees fewer unwritten results than
         // there are.
         self.waiting.fetch_add(1, Relaxed);
-        let finished = FinishedTarget::new(outcome, matched);
         self.answers.push(TargetResult { finished, matched, state: outcome.state, told });
         if self.answers.len() >= TOGETHER {
             self.hand_over();

@@ -66,6 +66,7 @@ fn alert(source: EventSource, at: u64, software: &str, rule: &str, blocked: bool
         category: String::new(),
         action: RuleAction::Drop,
         blocked,
+        enforced: false,
         severity: Severity::High,
         references: Vec::new(),
         product: ProductFacts::default(),

@@ -154,6 +154,7 @@ fn alert(blocked: bool, action: RuleAction) -> EventKind {
         category: "outdated".to_owned(),
         action,
         blocked,
+        enforced: true,
         severity: Severity::Critical,
         references: vec!["CVE-2012-0920".to_owned()],
         product: ProductFacts { version: Some("2012.55".to_owned()), ..ProductFacts::default() },

@@ -18,6 +18,7 @@ use quick_xml::writer::Writer;
 
 use crate::event::{AlertFacts, CertificateFacts, Event, HostKey, PortState, Timestamp, TlsFacts};
 
+use super::evidence::MatchedField;
 use super::service_identity::ServiceIdentity;
 use super::target_report::TargetReport;
 use super::time::LongTime;
@@ -301,7 +302,9 @@ fn alert_script(xml: &mut XmlWriter<'_>, facts: &AlertFacts) -> io::Result<()> {
     let references = facts.references.join(" ");
     let told = facts.verdict.as_deref();
     let verdict = told.map_or_else(String::new, |told| format!(" {}: {}", told.verdict.name(), told.reason));
-    let output = format!("{}: {} {references}{verdict}", facts.severity.name(), facts.title);
+    let matched = MatchedField::of(facts).map(|field| field.to_string());
+    let shown = MatchedField::beyond_line(facts).map(|field| format!(" {field}")).unwrap_or_default();
+    let output = format!("{}: {} {references}{shown}{verdict}", facts.severity.name(), facts.title);
     let id = format!("bannerwall-{}", facts.rule);
     start(xml, "script", &[("id", &id), ("output", output.trim_end())])?;
     let about = [
@@ -316,7 +319,8 @@ fn alert_script(xml: &mut XmlWriter<'_>, facts: &AlertFacts) -> io::Result<()> {
         let marker = told.marker.map(|marker| ("marker", marker));
         [("verdict", told.verdict.name()), ("reason", &told.reason)].into_iter().chain(fixed).chain(marker)
     });
-    for (key, value) in about.into_iter().chain(evidence) {
+    let matched = matched.as_deref().map(|matched| ("matched", matched));
+    for (key, value) in about.into_iter().chain(matched).chain(evidence) {
         start(xml, "elem", &[("key", key)])?;
         xml.write_event(Xml::Text(BytesText::new(&clean(value))))?;
         end(xml, "elem")?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use ahash::AHashSet;
 
-use crate::event::{AnomalyFacts, ApplicationFacts, Event, EventKind, HttpFacts, HttpResponseFacts};
+use crate::event::{
+    AnomalyFacts, ApplicationFacts, Event, EventKind, HttpFacts, HttpResponseFacts, MatchedText,
+};
 use crate::terms::Anomaly;
 
 /// Bytes of a target's events to keep in full.
@@ -21,6 +23,8 @@ const EVENTS: usize = 2;
 pub(super) struct BoundedEvents {
     events: Vec<Event>,
     octets: usize,
+    /// Alerts that hold for the whole server: the rule, and the header field that it matched.
+    for_server: AHashSet<String>,
     excess: Option<Box<ExcessState>>,
 }
 
@@ -37,12 +41,16 @@ struct ExcessState {
 
 impl Default for BoundedEvents {
     fn default() -> Self {
-        Self { events: Vec::with_capacity(EVENTS), octets: 0, excess: None }
+        Self { events: Vec::with_capacity(EVENTS), octets: 0, for_server: AHashSet::new(), excess: None }
     }
 }
 
 impl BoundedEvents {
     pub(super) fn push(&mut self, mut event: Event) {
+        // A header field of the server comes with every response. One alert about it is enough.
+        if server_alert(&event).is_some_and(|key| !self.for_server.insert(key)) {
+            return;
+        }
         if self.octets >= WHOLE && !self.excess().shorten(&mut event) {
             return;
         }
@@ -104,6 +112,18 @@ impl ExcessState {
             self.repeated
         );
         AnomalyFacts::new(Anomaly::ScanResultsCut, detail)
+    }
+}
+
+/// Returns the key of an alert about a header field, or about none at all.
+fn server_alert(event: &Event) -> Option<String> {
+    let EventKind::Alert(facts) = &event.kind else { return None };
+    match facts.matched.as_deref() {
+        None => Some(facts.rule.clone()),
+        Some(MatchedText { field, text }) if field.starts_with("header.") => {
+            Some(format!("{} {field} {text}", facts.rule))
+        }
+        Some(_) => None,
     }
 }
 

@@ -177,14 +177,16 @@ impl OutcomeSink for ScanReport {
             self.seen.push(seen);
         }
         let matched = self.selection.is_matched(outcome, &events);
+        let mut finished = FinishedTarget::new(outcome, matched);
         if self.selection.is_shown(outcome, matched) {
+            finished = finished.with_findings(&events);
             if self.selection.always_connect || events.is_empty() {
                 events.insert(0, connect_event(outcome));
             }
             self.collected.sign(outcome, &mut events);
             self.groups.push(events);
         }
-        self.over.push(FinishedTarget::new(outcome, matched));
+        self.over.push(finished);
         if self.over.len() >= BATCH {
             self.hand_over();
         }

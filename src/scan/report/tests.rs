@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use super::bounded_events::BoundedEvents;
 use super::*;
 use crate::event::{
-    AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, ProductFacts, RuleAction, Severity, SshFacts,
-    SshSide,
+    AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, MatchedText, ProductFacts, RuleAction, Severity,
+    SshFacts, SshSide,
 };
 use crate::output::{OutputDestination, OutputFormat, OutputWriter, WriterConfig};
 use crate::scan::pacing::ScanRate;
@@ -190,13 +190,14 @@ fn alert(rule: String, application: ApplicationFacts) -> AlertFacts {
         category: String::new(),
         action: RuleAction::Alert,
         blocked: false,
+        enforced: false,
         severity: Severity::Low,
         references: Vec::new(),
         product: ProductFacts::default(),
         from: Side::Server,
         banner: "HTTP/1.1 200 OK".to_owned(),
         application,
-        matched: None,
+        matched: Some(Box::new(MatchedText { field: "status".to_owned(), text: "200".to_owned() })),
         let_pass: None,
         resets: None,
         verdict: None,

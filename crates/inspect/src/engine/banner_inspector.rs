@@ -256,6 +256,7 @@ impl BannerInspector<'_> {
             category: "policy".to_owned(),
             action,
             blocked: action.blocks() && self.enforces(),
+            enforced: self.enforces(),
             severity: Severity::Medium,
             references: Vec::new(),
             product: ProductFacts::default(),

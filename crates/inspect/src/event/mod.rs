@@ -166,6 +166,8 @@ pub struct AlertFacts {
     /// True if the flow was really stopped; false in monitor mode and in scan and replay without
     /// `--enforce`.
     pub blocked: bool,
+    /// True if blocking rules are enforced for the flow.
+    pub enforced: bool,
     /// The severity.
     pub severity: Severity,
     /// CVE numbers and URLs.
@@ -260,7 +262,7 @@ impl AlertFacts {
 pub struct MatchedText {
     /// The field, by its name in rules.
     pub field: String,
-    /// Its value, as events may show it.
+    /// Its value, as events may show it; empty for a body.
     pub text: String,
 }
 

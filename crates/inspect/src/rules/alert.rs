@@ -39,6 +39,7 @@ impl RuleMatch<'_> {
             category: rule.category().to_owned(),
             action: self.action(),
             blocked: self.action().blocks() && occasion.enforced,
+            enforced: occasion.enforced,
             severity: self.severity(),
             references: rule.references().to_vec(),
             product,
@@ -50,6 +51,8 @@ impl RuleMatch<'_> {
                         let header = HttpHeader { name: name.as_bytes(), value };
                         occasion.disclosure.field(&header).value.into()
                     }
+                    // A body may hold anything, so no event shows it.
+                    BannerField::Body => String::new(),
                     _ => occasion.disclosure.line(value),
                 };
                 Box::new(MatchedText { field: field.to_string(), text })

@@ -1,6 +1,7 @@
 //! Counters of finished targets.
 
-use crate::event::PortState;
+use super::finding_counts::FindingCounts;
+use crate::event::{Event, PortState};
 use crate::scan::{ExchangeOutcome, PortStateReason, TargetOutcome};
 
 /// Numbers of finished targets.
@@ -32,6 +33,9 @@ pub struct TargetCounts {
     /// Open targets that refused TLS or the handshake.
     #[serde(default)]
     pub tls_refused: u64,
+    /// Findings on open targets.
+    #[serde(default)]
+    pub findings: FindingCounts,
 }
 
 impl TargetCounts {
@@ -43,6 +47,7 @@ impl TargetCounts {
     /// Adds other counters.
     pub fn add(&mut self, other: &Self) {
         self.shortages.add(&other.shortages);
+        self.findings.add(&other.findings);
         self.open += other.open;
         self.refused += other.refused;
         self.timed_out += other.timed_out;
@@ -69,6 +74,7 @@ impl TargetCounts {
             }
         }
         self.matched += u64::from(finished.matched);
+        self.findings.add(&finished.findings);
         match finished.conversation {
             ExchangeOutcome::None | ExchangeOutcome::Complete => {}
             ExchangeOutcome::Silent => self.silent += 1,
@@ -145,12 +151,19 @@ pub struct FinishedTarget {
     reason: PortStateReason,
     conversation: ExchangeOutcome,
     matched: bool,
+    findings: FindingCounts,
 }
 
 impl FinishedTarget {
     /// Returns the facts of a target; `matched` is true if a rule or `--match` matched it.
     pub fn new(outcome: &TargetOutcome<'_>, matched: bool) -> Self {
         let TargetOutcome { target, state, reason, conversation, .. } = *outcome;
-        Self { index: target.index, state, reason, conversation, matched }
+        let findings = FindingCounts::default();
+        Self { index: target.index, state, reason, conversation, matched, findings }
+    }
+
+    /// Adds the findings among the target's events.
+    pub fn with_findings(self, events: &[Event]) -> Self {
+        Self { findings: FindingCounts::of(events), ..self }
     }
 }

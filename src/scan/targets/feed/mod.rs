@@ -6,6 +6,7 @@
 //! target costs a few nanoseconds.
 
 mod counts;
+mod finding_counts;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
