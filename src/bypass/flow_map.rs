@@ -1,12 +1,11 @@
 //! The map of flows for one worker: inserts decided flows, and removes flows that start or end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aya::maps::{HashMap, MapData};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::BypassState;
 use crate::conntrack::{ConntrackSocket, ConntrackTuple};
 use crate::packet::{Addresses, Segment};
 
@@ -17,6 +16,15 @@ const NEW: u64 = 1;
 type Key = [u8; 40];
 /// Interfaces of entry and exit, time of the last packet, and time of the last packet through the hook.
 type Value = [u8; 24];
+
+/// State shared with the workers.
+#[derive(Debug)]
+pub(super) struct BypassState {
+    pub(super) is_on: AtomicBool,
+    pub(super) interfaces: Vec<u32>,
+    /// Number of inserted flows.
+    pub(super) handed: AtomicU64,
+}
 
 /// Map of flows, with a worker's other state.
 pub struct BypassFlows {

@@ -63,6 +63,7 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
 pub use self::flow_map::BypassFlows;
+use self::flow_map::BypassState;
 use self::third_party_config::BypassInterface;
 use crate::conntrack::ConntrackSocket;
 
@@ -174,15 +175,6 @@ impl fmt::Debug for Bypass {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Bypass").field("state", &self.state).finish_non_exhaustive()
     }
-}
-
-/// State shared with the workers.
-#[derive(Debug)]
-struct BypassState {
-    is_on: AtomicBool,
-    interfaces: Vec<u32>,
-    /// Number of inserted flows.
-    handed: AtomicU64,
 }
 
 /// Resources of the active bypass.

@@ -4,11 +4,13 @@
 //! An exploited bug can then neither open another file nor run a program. If the kernel lacks a feature, the
 //! program continues without it and reports that.
 
+mod confinement_error;
 mod system_calls;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::confinement_error::ConfinementError;
 use self::system_calls::PermittedActivities;
 use crate::diagnostics::log_line;
 use crate::files::folder_of;
@@ -48,20 +50,6 @@ pub(crate) fn warn_unconfined(by: &str) {
     log_line(format_args!(
         "bannerwall: --no-sandbox: {by} that exploits a bug could open every file and run every program"
     ));
-}
-
-/// Error of the confinement.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfinementError {
-    /// Landlock refused.
-    #[error("files: {0}")]
-    Landlock(#[from] RulesetError),
-    /// Seccomp refused, or does not support this machine.
-    #[error("system calls: {0}")]
-    Seccomp(#[from] seccompiler::Error),
-    /// The filter is invalid.
-    #[error("system calls: {0}")]
-    Filter(#[from] seccompiler::BackendError),
 }
 
 impl Confinement {

@@ -11,7 +11,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-use super::ConfinementError;
+use super::confinement_error::ConfinementError;
 
 /// Activities of a thread beyond computing and reading the files that Landlock leaves it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
