@@ -8,8 +8,8 @@ use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
 use super::result_table::ResultTable;
+use super::rule_flags::{SideName, TestArgs};
 use super::rule_paths::RulePurpose;
-use super::rules::{SideName, TestArgs};
 use super::{CliExitCode, CommandFailure};
 use crate::diagnostics::{log_line, several};
 use crate::event::Protocol;

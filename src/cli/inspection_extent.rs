@@ -5,8 +5,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::result_table::ResultTable;
+use super::rule_flags::RuleFilesArgs;
 use super::rule_paths::RulePurpose;
-use super::rules::RuleFilesArgs;
 use super::{CliExitCode, CommandFailure};
 use crate::rules::{BODY_OCTETS, Rule, RuleSet};
 

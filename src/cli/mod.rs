@@ -24,6 +24,7 @@ mod page;
 mod reload;
 mod replay;
 mod result_table;
+mod rule_flags;
 mod rule_paths;
 mod rules;
 mod rules_from;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::Router;
-use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::header;
-use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use serde::Deserialize;
@@ -15,9 +14,9 @@ use serde_json::json;
 
 use super::access::RequestUser;
 use super::database_reader::DatabaseReader;
-use super::pages::ListQuery;
 use super::response::{JsonError, RequestError, json};
 use super::scans::{PageScanMode, PageScanOrder, ScheduleTimes, on};
+use super::strict_parameters::StrictParameters;
 use super::{event_stream, rule_test};
 use crate::fleet::sensors_of;
 use crate::inventory::{InventoryDatabase, InventoryTime, ServiceRecord, StoreError};
@@ -49,26 +48,6 @@ pub(super) fn routes() -> Router<Arc<DatabaseReader>> {
 }
 
 type ApiResult = Result<Response, JsonError>;
-
-/// Parameters of a request, without unknown ones: a program with `?port=22` gets an error instead of all
-/// rows.
-pub(super) struct StrictParameters(pub(super) ListQuery);
-
-impl<S: Send + Sync> FromRequestParts<S> for StrictParameters {
-    type Rejection = JsonError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, JsonError> {
-        let pairs = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        let Query(pairs) = pairs.map_err(|refused| RequestError::Bad(refused.body_text()))?;
-        if let Some((name, _)) = pairs.iter().find(|(name, _)| !ListQuery::NAMES.contains(&name.as_str())) {
-            return Err(
-                RequestError::bad(format_args!("{name}: may be {}", ListQuery::NAMES.join(", "))).into()
-            );
-        }
-        let asked = Query::<ListQuery>::from_request_parts(parts, state).await;
-        Ok(Self(asked.map_err(|refused| RequestError::Bad(refused.body_text()))?.0))
-    }
-}
 
 async fn nowhere() -> JsonError {
     RequestError::Missing("unknown path; /api/openapi.json lists the paths".to_owned()).into()

@@ -14,9 +14,9 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 
-use super::api::StrictParameters;
 use super::database_reader::DatabaseReader;
 use super::response::{JsonError, RequestError};
+use super::strict_parameters::StrictParameters;
 use crate::inventory::{InventoryChange, InventoryDatabase, LiveAlert, ServiceFilter};
 
 /// Interval between two queries of the inventory.

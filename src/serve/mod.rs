@@ -15,7 +15,9 @@ mod plot;
 mod response;
 mod rule_test;
 mod scans;
+mod serve_error;
 mod server;
+mod strict_parameters;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -33,11 +35,12 @@ pub use self::live_alerts::AlertFeed;
 use self::scans::PageScans;
 pub(crate) use self::scans::runner;
 pub use self::scans::{ScanConfig, ScanPermissions};
+pub use self::serve_error::ServeError;
 pub use self::server::PageServer;
 use crate::confinement::Confinement;
 use crate::database::DatabaseLocation;
 use crate::fleet::BackgroundMerge;
-use crate::inventory::{InventoryDatabase, StoreError};
+use crate::inventory::InventoryDatabase;
 use crate::privileges::{FILES, leave_root_or_warn};
 use crate::web::bind;
 
@@ -63,67 +66,6 @@ pub struct ServeConfig {
     pub merges: bool,
     /// Flags for error messages: that of the address, and the prefix of those for access.
     pub flags: (&'static str, &'static str),
-}
-
-/// Error of serving the page.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// Everyone who can reach the address would see the inventory.
-    #[error("{} {address}: other machines can reach this address: pass {own}token-file or {own}htpasswd", flags.0, own = flags.1)]
-    NoLogin {
-        /// Address.
-        address: SocketAddr,
-        /// See [`ServeConfig::flags`].
-        flags: (&'static str, &'static str),
-    },
-    /// Passwords and data would be sent unencrypted.
-    #[error("{} {address}: other machines can reach this address: pass {own}tls-cert and {own}tls-key", flags.0, own = flags.1)]
-    NoTls {
-        /// Address.
-        address: SocketAddr,
-        /// See [`ServeConfig::flags`].
-        flags: (&'static str, &'static str),
-    },
-    /// The inventory is unreadable.
-    #[error("--inventory {0}")]
-    Inventory(#[from] StoreError),
-    /// Token or users are unreadable.
-    #[error("{flag} {error}")]
-    Access {
-        /// Flag of the file.
-        flag: String,
-        /// Reason.
-        error: AccessError,
-    },
-    /// Certificates or key are invalid.
-    #[error("{flag} {}: {why}", path.display())]
-    Tls {
-        /// Flag of the file.
-        flag: String,
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        why: String,
-    },
-    /// The address cannot be bound.
-    #[error("{flag}: cannot listen on {address}: {error}")]
-    Listen {
-        /// Flag of the address.
-        flag: &'static str,
-        /// Requested address.
-        address: SocketAddr,
-        /// Reason.
-        error: std::io::Error,
-    },
-    /// The helper process for scans cannot be started.
-    #[error("--scan-allow: cannot start the helper process: {0}")]
-    Scans(std::io::Error),
-    /// The thread that merges batches cannot be started.
-    #[error("cannot start the thread that merges batches: {0}")]
-    Merging(std::io::Error),
-    /// The server's thread cannot be started.
-    #[error("cannot start the HTTP server: {0}")]
-    Start(std::io::Error),
 }
 
 /// Resources that a confined thread could not open.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use axum::Router;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::ServeError;
 use super::database_reader::AT_ONCE;
 use super::scans::PageScans;
+use super::serve_error::ServeError;
 use crate::confinement::Confinement;
 use crate::diagnostics::log_line;
 use crate::fleet::BackgroundMerge;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::NotificationReceiver;
+use super::receiver::NotificationReceiver;
 use crate::confinement::Confinement;
 use crate::helper_process::{self, HelperProcess, HelperRequests};
 use crate::privileges::{UnprivilegedUser, give_up_everything};

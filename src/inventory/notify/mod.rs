@@ -3,6 +3,7 @@
 //! them.
 
 mod delivery;
+mod receiver;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use axum::http::Uri;
 use crossbeam_channel::{Receiver as Inlet, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use self::delivery::DeliveryProcess;
 pub(crate) use self::delivery::{SUBCOMMAND, serve};
+pub use self::receiver::NotificationReceiver;
 use super::database::InventoryChange;
 use crate::diagnostics::log_line;
 use crate::privileges::{UnprivilegedUser, give_up_all};
@@ -35,15 +37,6 @@ const PAUSES: [Duration; 4] =
 
 /// Time for which the end of a run waits for unsent messages.
 const END: Duration = Duration::from_secs(3);
-
-/// A receiver of notifications.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NotificationReceiver {
-    /// A URL that takes JSON by `POST`.
-    Url(String),
-    /// A command that a shell runs, with JSON on its standard input.
-    Command(String),
-}
 
 /// Parses the value of a flag that names a URL.
 ///

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use regex::bytes::Regex;
 
-use super::session::ResultFeed;
+use super::session::store::ResultFeed;
 use super::targets::{FinishedTarget, TargetPlan, TargetTracker};
 use super::{ExchangeOutcome, OutcomeSink, TargetOutcome};
 use crate::event::{

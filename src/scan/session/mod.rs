@@ -7,7 +7,7 @@ mod metrics;
 mod options;
 mod result_output;
 mod resume;
-mod store;
+pub(super) mod store;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

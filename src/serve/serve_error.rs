@@ -1,0 +1,68 @@
+//! Error of serving the page.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::access::AccessError;
+use crate::inventory::StoreError;
+
+/// Error of serving the page.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Everyone who can reach the address would see the inventory.
+    #[error("{} {address}: other machines can reach this address: pass {own}token-file or {own}htpasswd", flags.0, own = flags.1)]
+    NoLogin {
+        /// Address.
+        address: SocketAddr,
+        /// See [`ServeConfig::flags`](super::ServeConfig::flags).
+        flags: (&'static str, &'static str),
+    },
+    /// Passwords and data would be sent unencrypted.
+    #[error("{} {address}: other machines can reach this address: pass {own}tls-cert and {own}tls-key", flags.0, own = flags.1)]
+    NoTls {
+        /// Address.
+        address: SocketAddr,
+        /// See [`ServeConfig::flags`](super::ServeConfig::flags).
+        flags: (&'static str, &'static str),
+    },
+    /// The inventory is unreadable.
+    #[error("--inventory {0}")]
+    Inventory(#[from] StoreError),
+    /// Token or users are unreadable.
+    #[error("{flag} {error}")]
+    Access {
+        /// Flag of the file.
+        flag: String,
+        /// Reason.
+        error: AccessError,
+    },
+    /// Certificates or key are invalid.
+    #[error("{flag} {}: {why}", path.display())]
+    Tls {
+        /// Flag of the file.
+        flag: String,
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason.
+        why: String,
+    },
+    /// The address cannot be bound.
+    #[error("{flag}: cannot listen on {address}: {error}")]
+    Listen {
+        /// Flag of the address.
+        flag: &'static str,
+        /// Requested address.
+        address: SocketAddr,
+        /// Reason.
+        error: std::io::Error,
+    },
+    /// The helper process for scans cannot be started.
+    #[error("--scan-allow: cannot start the helper process: {0}")]
+    Scans(std::io::Error),
+    /// The thread that merges batches cannot be started.
+    #[error("cannot start the thread that merges batches: {0}")]
+    Merging(std::io::Error),
+    /// The server's thread cannot be started.
+    #[error("cannot start the HTTP server: {0}")]
+    Start(std::io::Error),
+}
