@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bannerwall_ffi::namespace::cookie;
 use serde::{Deserialize, Serialize};
 
-use super::control;
+use super::control::socket_path;
 use crate::hook::QueueRange;
 use crate::privileges::UnprivilegedUser;
 
@@ -58,7 +58,7 @@ pub(super) struct AccountRecord {
 
 /// Returns the folder of the accounts.
 pub(super) fn folder(user: Option<&UnprivilegedUser>) -> PathBuf {
-    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| control::folder(user), PathBuf::from)
+    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| socket_path::folder(user), PathBuf::from)
 }
 
 /// The file that holds the accounts.

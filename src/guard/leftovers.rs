@@ -13,7 +13,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::account_file::{self, AccountFile};
-use super::control;
+use super::control::socket_path;
 use crate::diagnostics::log_line;
 use crate::privileges::UnprivilegedUser;
 
@@ -24,7 +24,7 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// Removes the files that killed guards have left in the folders of this guard's user, except for `own`.
 pub(super) fn remove(user: Option<&UnprivilegedUser>, own: &AccountFile) {
-    let mut folders = vec![control::folder(user), account_file::folder(user)];
+    let mut folders = vec![socket_path::folder(user), account_file::folder(user)];
     folders.dedup();
     for path in folders.iter().flat_map(|folder| left_in(folder)).filter(|path| path != own.path()) {
         if let Err(error) = std::fs::remove_file(&path) {
@@ -38,7 +38,7 @@ pub(super) fn remove(user: Option<&UnprivilegedUser>, own: &AccountFile) {
 
 /// Returns the files that killed guards have left on this machine, as far as this process may see them.
 pub fn find() -> Vec<PathBuf> {
-    let shared = control::folder(None);
+    let shared = socket_path::folder(None);
     let of_users = entries(&shared).filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path);
     of_users.chain([shared.clone()]).flat_map(|folder| left_in(&folder)).collect()
 }

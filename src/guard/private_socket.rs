@@ -15,7 +15,7 @@ use rustix::fs::{Mode, fchmod};
 use rustix::process::umask;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::control::FOLDER;
+use super::control::socket_path::FOLDER;
 use super::leftovers::listens;
 use crate::privileges::give_up_all;
 

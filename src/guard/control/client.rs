@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{ControlReply, ControlRequest, FOLDER, PEER, REPLY, line, work};
+use super::message::{ControlReply, ControlRequest, PEER, REPLY, line, work};
+use super::socket_path::FOLDER;
 
 /// Error of a request to a guard.
 #[derive(Debug, thiserror::Error)]

@@ -8,128 +8,25 @@
 //! may connect.
 
 mod client;
+mod message;
 mod server;
-
-use std::io;
-use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
+pub(super) mod socket_path;
 
 pub use self::client::{ControlError, ask};
+pub(super) use self::message::work;
+pub use self::message::{ControlRequest, RulesInForce};
 pub(super) use self::server::ControlServer;
-use crate::guard::BanCommand;
-use crate::privileges::UnprivilegedUser;
-
-/// Maximum length of a request, in bytes.
-const REQUEST: u64 = 4 << 10;
-/// Maximum length of a reply, in bytes: more than all diagnostics that a load of rules keeps.
-const REPLY: u64 = 4 << 20;
-/// Limit of the time for which a peer may send a request or read the reply.
-const PEER: Duration = Duration::from_secs(2);
-/// Limit of the time for which the guard may read its rules.
-const RELOAD: Duration = Duration::from_secs(60);
-/// Limit of the time for any other request.
-const WORK: Duration = Duration::from_secs(5);
-/// Folder of the sockets without `--control`.
-pub(super) const FOLDER: &str = "/run/bannerwall";
-
-/// A request to a guard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
-pub enum ControlRequest {
-    /// Read the rules again. The result is a [`RulesInForce`].
-    Reload,
-    /// Report the state of the run. The result is a [`GuardStatus`](super::GuardStatus).
-    Status,
-    /// Report the blocks of an address. The result is a [`WhyReport`](super::WhyReport).
-    Why {
-        /// The address of a client or a server.
-        address: IpAddr,
-        /// Its port; absent for all ports.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        port: Option<u16>,
-    },
-    /// Show or change the bans. The result is a [`BanList`](crate::guard::BanList).
-    Bans {
-        /// The command.
-        order: BanCommand,
-    },
-}
-
-/// Returns the limit of the time for a request.
-pub(super) const fn work(request: &ControlRequest) -> Duration {
-    match request {
-        ControlRequest::Reload => RELOAD,
-        ControlRequest::Status | ControlRequest::Why { .. } | ControlRequest::Bans { .. } => WORK,
-    }
-}
-
-/// The reply of the guard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ControlReply<T> {
-    /// The result of the request.
-    Result(T),
-    /// The reason for which it failed.
-    Error(String),
-}
-
-/// Result of a reload.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RulesInForce {
-    /// Number of rules in force now.
-    pub rules: usize,
-}
-
-/// Returns the path of the socket of the guard whose first queue is `queue`, in the network namespace of this
-/// process. Each namespace numbers its queues on its own. A confined guard may not look at process 1 to find
-/// the initial namespace, so each socket is named after the inode of its namespace.
-///
-/// A guard that runs as another user makes the socket in that user's folder.
-pub fn default_path(queue: u16, user: Option<&UnprivilegedUser>) -> PathBuf {
-    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
-    folder(user).join(format!("guard-{queue}-{namespace}.sock"))
-}
-
-/// Returns the folder of sockets and accounts. A guard that runs as another user has its own.
-pub(super) fn folder(user: Option<&UnprivilegedUser>) -> PathBuf {
-    let shared = PathBuf::from(FOLDER);
-    user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
-}
-
-/// Returns the paths at which a guard of this queue may listen: [`default_path`], and the same name in the
-/// folder of each user.
-///
-/// A killed guard leaves its socket behind, even in a namespace whose inode is used again, so there may be
-/// several.
-pub fn places(queue: u16) -> Vec<PathBuf> {
-    let path = default_path(queue, None);
-    places_in(Path::new(FOLDER), &path)
-}
-
-fn places_in(folder: &Path, path: &Path) -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let others = folders.filter_map(|folder| Some(folder.path().join(path.file_name()?)));
-    let others = others.filter(|other| other.exists());
-    std::iter::once(path.to_owned()).chain(others).collect()
-}
-
-fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec(value)?;
-    bytes.push(b'\n');
-    Ok(bytes)
-}
+pub use self::socket_path::{default_path, places};
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
+    use std::io::{self, Read as _, Write as _};
     use std::net::Shutdown;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
 
+    use super::socket_path::places_in;
     use super::*;
     use crate::guard::private_socket::{SocketAccess, UnboundSocket};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{ControlReply, ControlRequest, PEER, REPLY, REQUEST, line};
+use super::message::{ControlReply, ControlRequest, PEER, REPLY, REQUEST, line};
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket};
 
 /// The socket of a guard and the thread that serves it. Both end when this value is dropped.

@@ -5,6 +5,7 @@
 //! It has its own descriptor table, so that it can run programs when the rest of the process has no free
 //! descriptor. If another process runs the programs, this thread holds the pipes to it.
 
+mod keeper_message;
 mod report;
 mod rule_change_watcher;
 
@@ -17,6 +18,7 @@ use bannerwall_ffi::descriptors;
 use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
+use self::keeper_message::{HookKeeperMessage, OwnQueue};
 pub(super) use self::report::HookReporter;
 use self::rule_change_watcher::RuleChangeWatcher;
 use super::GuardError;
@@ -51,29 +53,8 @@ const PATIENT_LOOKS: u8 = 2;
 /// Limit of the time for the last check, while packets wait for another process.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// Orders of the main thread, and notifications of the kernel.
-enum HookKeeperMessage {
-    /// Set the hook up, and check it from then on.
-    ///
-    /// If the flag is set, a failure to set it up is retried.
-    Raise(Sender<Result<(), GuardError>>, bool),
-    /// Rules have changed.
-    Changed,
-    /// Take the hook down.
-    TakeDown(Sender<Result<(), HookError>>),
-    /// Close the accounts of a run that ended this way, and end.
-    Close(RunEnd),
-    /// Leave the hook and the accounts to the successor.
-    HandOver(Sender<AccountState>),
-    /// Leave them to a process that may never start: no process reads packets any more.
-    Leave(Sender<AccountState>),
-}
-
 /// Returns the counters of all workers.
 pub(super) type Seeing = Box<dyn Fn() -> WorkerTotals + Send>;
-
-/// A queue of this guard, and the netlink address of the socket that has bound it, if known.
-pub(super) type OwnQueue = (u16, Option<u32>);
 
 /// The handle of the thread. When it is dropped, the thread ends and leaves the hook as it is.
 pub(super) struct HookKeeper {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use bannerwall_ffi::queue::KernelCounters;
 
-use super::OwnQueue;
+use super::keeper_message::OwnQueue;
 use crate::bypass::BypassError;
 use crate::diagnostics::log_line;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};

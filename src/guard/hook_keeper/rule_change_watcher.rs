@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::Sender;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::HookKeeperMessage;
+use super::keeper_message::HookKeeperMessage;
 use crate::diagnostics::log_line;
 use crate::hook::{RuleChangeSocket, WakeReason};
 

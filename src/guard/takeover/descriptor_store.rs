@@ -8,7 +8,7 @@ use std::time::Duration;
 use bannerwall_ffi::descriptors;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{METRICS, QUEUE, RUN, STATE, queue_name, state_name};
+use super::descriptor_names::{METRICS, QUEUE, RUN, STATE, queue_name, state_name};
 use crate::diagnostics::log_line;
 use crate::guard::config::GuardConfig;
 use crate::guard::service_notifier::ServiceNotifier;

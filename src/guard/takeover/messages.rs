@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::TakeoverSettings;
+use super::takeover_settings::TakeoverSettings;
 
 /// Maximum length of a message, in bytes. A refusal is the longest.
 const WORD: usize = 16 << 10;

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::descriptor_names::{METRICS, QUEUE, RUN, STATE};
+use super::descriptor_store::{DescriptorStore, StoredDescriptors};
 use super::messages::{TakeoverMessage, receive, send, wait_up_to};
 use super::state::{QueueState, SharedRunState, StateError, unsealed};
-use super::{DescriptorStore, METRICS, QUEUE, RUN, STATE, StoredDescriptors, TakeoverSettings};
+use super::takeover_settings::TakeoverSettings;
 use crate::diagnostics::log_line;
 use crate::guard::GuardError;
 use crate::guard::config::GuardConfig;

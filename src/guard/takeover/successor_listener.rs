@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::TakeoverSettings;
 use super::messages::{TakeoverMessage, receive, send, wait_up_to};
+use super::takeover_settings::TakeoverSettings;
 use crate::diagnostics::log_line;
 use crate::guard::GuardMessage;
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket, is_trusted};
