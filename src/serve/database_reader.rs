@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::live_alerts::RecentAlerts;
-use super::pages::CachedFacts;
+use super::overview_facts::CachedFacts;
 use super::response::RequestError;
 use super::scans::PageScans;
 use crate::database::{DatabaseLocation, QueryInterrupter};

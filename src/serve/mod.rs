@@ -10,6 +10,7 @@ mod database_reader;
 mod event_stream;
 mod html_escape;
 mod live_alerts;
+mod overview_facts;
 mod pages;
 mod plot;
 mod response;
@@ -28,7 +29,6 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use tokio_rustls::rustls::ServerConfig;
 
-pub use self::access::AccessError;
 use self::access::{AccessControl, LoginMethod, check};
 use self::database_reader::DatabaseReader;
 pub use self::live_alerts::AlertFeed;

@@ -16,7 +16,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-pub(super) use self::overview::CachedFacts;
 use super::database_reader::DatabaseReader;
 use super::response::RequestError;
 use crate::inventory::{ServiceCursor, ServiceFilter};

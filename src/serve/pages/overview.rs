@@ -7,7 +7,6 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use futures_util::future::join;
-use tokio::sync::Mutex;
 
 use crate::fleet::{SensorState, sensors_of};
 use crate::inventory::{
@@ -15,6 +14,7 @@ use crate::inventory::{
 };
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::html_escape::term;
+use crate::serve::overview_facts::{OverviewFacts, SensorStates};
 use crate::serve::plot::{HEIGHT, PlotColumn, STEP, columns, percent};
 use crate::serve::response::{RequestError, page};
 
@@ -44,9 +44,6 @@ struct OverviewPage {
     sensors: SensorStates,
 }
 
-/// Sensors of the fleet in the inventory's database; empty without a fleet, or the error of reading them.
-type SensorStates = Result<Vec<SensorState>, String>;
-
 /// Value with its number of services.
 struct ValueBar {
     value: String,
@@ -55,20 +52,6 @@ struct ValueBar {
     /// Filter that finds them.
     q: Option<String>,
 }
-
-/// Data of the page.
-#[derive(Debug, Clone)]
-pub(in crate::serve) struct OverviewFacts {
-    now: InventoryTime,
-    overview: InventoryOverview,
-    products: Vec<ValueCount>,
-    versions: Vec<ValueCount>,
-    runs: Vec<PastRun>,
-    sensors: SensorStates,
-}
-
-/// Cached facts, with the time of the query.
-pub(in crate::serve) type CachedFacts = Mutex<Option<(Instant, OverviewFacts)>>;
 
 pub(super) async fn show(State(reader): State<Arc<DatabaseReader>>) -> Result<Response, RequestError> {
     let facts = recent(&reader).await?;
