@@ -70,6 +70,7 @@ pub(crate) mod bans;
 mod config;
 mod early_demux;
 pub mod hook_state;
+mod hooked_traffic;
 mod iptables;
 mod listeners;
 mod mark;
@@ -80,6 +81,7 @@ mod release_rules;
 mod rule_changes;
 mod rule_text;
 mod status;
+mod table_listing;
 mod third_party_rules;
 
 use std::fmt;
@@ -94,8 +96,9 @@ pub use programs::ProgramRunner;
 pub use rule_changes::{RuleChangeSocket, WakeReason};
 pub use status::{FamilyStatus, HookCounters, InstalledHook};
 
-use iptables::{IptablesInstance, TableListing};
+use iptables::IptablesInstance;
 use serde::{Deserialize, Serialize};
+use table_listing::TableListing;
 
 /// Address family, which iptables keeps apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

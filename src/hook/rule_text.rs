@@ -3,9 +3,9 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so expected and existing rules can be compared.
 //! The legacy and the `nf_tables` variant print the same text.
 
-use super::hook_state::{HookTransport, HookedTraffic};
-use super::iptables::TableListing;
+use super::hooked_traffic::{HookTransport, HookedTraffic};
 use super::release_rules;
+use super::table_listing::TableListing;
 use super::third_party_rules;
 use super::{BaseChain, HookConfig, MarkState, PortList, QueueRange};
 

@@ -1,8 +1,9 @@
 //! State of the hook: its options, read from the rules, and the rules' counters.
 
 use super::hook_state::{self, HookJump, HookedTraffic};
-use super::iptables::{IptablesInstance, TableListing};
+use super::iptables::IptablesInstance;
 use super::rule_text::{self, MAIN};
+use super::table_listing::TableListing;
 use super::{BaseChain, HookConfig, HookError, IpFamily, IptablesVariant, MarkField, PortList, QueueRange};
 
 /// Hook of one family and variant.

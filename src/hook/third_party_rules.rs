@@ -4,8 +4,8 @@
 //! A packet that the guard accepts leaves its base chain (`NF_ACCEPT`), so that a rule behind the jump that
 //! only accepts changes nothing. One before the jump does: its packets pass unseen.
 
-use super::hook_state::HookedTraffic;
-use super::iptables::TableListing;
+use super::hooked_traffic::HookedTraffic;
+use super::table_listing::TableListing;
 
 /// Limit of nested chains before they count as letting packets pass; the kernel allows 16.
 const DEPTH: usize = 16;
