@@ -5,13 +5,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::GuardMessage;
 use super::block_log::BlockEntry;
-use super::control::{self, ControlRequest};
+use super::control::ControlRequest;
+use super::forward_request::ReplySender;
 use super::supervise::GuardRun;
 use crate::event::Timestamp;
 use crate::rules::RuleSet;
@@ -48,22 +47,8 @@ pub struct RulePlace {
     pub line: usize,
 }
 
-/// Channel of the reply to the client of a request.
-pub(super) type ReplySender = Sender<Result<Value, String>>;
-
 /// Validity of a suggested override, from the last block on.
 const REMEDY: Duration = Duration::from_secs(30 * 86_400);
-
-/// Passes a request of the control socket to the main thread and waits for the reply.
-pub(super) fn forward(messages: &Sender<GuardMessage>, request: &ControlRequest) -> Result<Value, String> {
-    let (sender, receiver) = bounded(1);
-    let message = GuardMessage::Request(request.clone(), sender);
-    messages.send(message).map_err(|_| "the guard stops".to_owned())?;
-    let limit: Duration = control::work(request);
-    receiver.recv_timeout(limit).unwrap_or_else(|_| {
-        Err(format!("the guard's main thread did not answer within {} s", limit.as_secs()))
-    })
-}
 
 impl GuardRun {
     /// Executes a request, or passes it to the thread that manages bans. Error texts are for the user.

@@ -10,8 +10,8 @@ use crossbeam_channel::Sender;
 
 use super::config::GuardConfig;
 use super::control::ControlServer;
-use super::control_requests::forward;
 use super::event_reader::RunningReader;
+use super::forward_request::forward;
 use super::own_listeners::OwnListeners;
 use super::private_socket::{SocketAccess, UnboundSocket};
 use super::takeover::{DescriptorStore, HandoverSocket, METRICS, SuccessorListener, TakeoverSettings};

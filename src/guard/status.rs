@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use bannerwall_ffi::queue::KernelCounters;
 use serde::{Deserialize, Serialize};
 
+pub use super::reload_record::ReloadRecord;
 use super::supervise::{GuardRun, RunStart};
 use crate::engine::OnFailure;
 use crate::event::{OverrideFacts, Timestamp};
@@ -110,15 +111,6 @@ pub struct FileDrift {
     pub change: String,
     /// True if a reload reads it again; otherwise a restart is needed.
     pub by_reload: bool,
-}
-
-/// A reload and its result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReloadRecord {
-    /// Time of the reload.
-    pub at: Timestamp,
-    /// The reason for the refusal; absent if the rules were accepted.
-    pub error: Option<String>,
 }
 
 /// Number of packets and events lost since the first of the runs that continue one another.

@@ -4,6 +4,7 @@
 //! One thread manages them, so that no packet waits for `nft`. The kernel's set ([`crate::hook::bans`]) is
 //! authoritative. The copy here tells when a ban ends, and restores the set if another program removes it.
 
+pub(super) mod ban_command;
 mod exempt;
 mod registry;
 
@@ -16,10 +17,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use self::ban_command::BanCommand;
 use self::exempt::{BanExemption, BanExemptions};
 use self::registry::{BanAddResult, BanRegistry, RegisteredBan};
-use super::control_requests::ReplySender;
 use super::event_distributor::EventDistributor;
+use super::forward_request::ReplySender;
 use crate::diagnostics::log_line;
 use crate::engine::BanRequest;
 use crate::event::{self, BanFacts, Event, EventKind, EventSink as _};
@@ -59,26 +61,6 @@ pub(super) struct BanConfig {
     pub(super) enforces: bool,
     /// True if a rule may ask for bans.
     pub(super) expected: bool,
-}
-
-/// Commands of an administrator, through the control socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum BanCommand {
-    /// Return all bans.
-    List,
-    /// Ban an address.
-    Add {
-        /// The address to ban.
-        address: IpAddr,
-        /// Duration of the ban.
-        seconds: u64,
-    },
-    /// End the ban of an address.
-    Remove {
-        /// The address to unban.
-        address: IpAddr,
-    },
 }
 
 /// Bans that are in force.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::guard::BanCommand;
+use crate::guard::bans::ban_command::BanCommand;
 
 /// Maximum length of a request, in bytes.
 pub(super) const REQUEST: u64 = 4 << 10;
@@ -47,7 +47,7 @@ pub enum ControlRequest {
 }
 
 /// Returns the limit of the time for a request.
-pub(in crate::guard) const fn work(request: &ControlRequest) -> Duration {
+pub const fn work(request: &ControlRequest) -> Duration {
     match request {
         ControlRequest::Reload => RELOAD,
         ControlRequest::Status | ControlRequest::Why { .. } | ControlRequest::Bans { .. } => WORK,

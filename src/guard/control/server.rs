@@ -12,13 +12,13 @@ use crate::guard::private_socket::{PrivateSocket, UnboundSocket};
 
 /// The socket of a guard and the thread that serves it. Both end when this value is dropped.
 #[derive(Debug)]
-pub(in crate::guard) struct ControlServer {
+pub struct ControlServer {
     _socket: PrivateSocket,
 }
 
 impl ControlServer {
     /// Listens at `path`. A socket of a dead guard there is removed. `handle` executes requests.
-    pub(in crate::guard) fn start(
+    pub fn start(
         path: &Path,
         socket: UnboundSocket,
         handle: impl Fn(&ControlRequest) -> Result<Value, String> + Send + 'static,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::privileges::UnprivilegedUser;
 
 /// Folder of the sockets without `--control`.
-pub(in crate::guard) const FOLDER: &str = "/run/bannerwall";
+pub const FOLDER: &str = "/run/bannerwall";
 
 /// Returns the path of the socket of the guard whose first queue is `queue`, in the network namespace of this
 /// process. Each namespace numbers its queues on its own. A confined guard may not look at process 1 to find
@@ -19,7 +19,7 @@ pub fn default_path(queue: u16, user: Option<&UnprivilegedUser>) -> PathBuf {
 }
 
 /// Returns the folder of sockets and accounts. A guard that runs as another user has its own.
-pub(in crate::guard) fn folder(user: Option<&UnprivilegedUser>) -> PathBuf {
+pub fn folder(user: Option<&UnprivilegedUser>) -> PathBuf {
     let shared = PathBuf::from(FOLDER);
     user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
 }
