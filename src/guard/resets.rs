@@ -84,13 +84,6 @@ impl ResetPaths {
             crossing: BridgePortPair::of(queued),
         }
     }
-
-    /// Returns the paths of a connection without a segment at hand, from the interface that it used.
-    /// Link-local ends are both on the network of that interface. Resets of bridged connections then follow
-    /// the routing table.
-    pub(super) const fn by(interface: u32) -> Self {
-        Self { receiving: interface, sending: interface, crossing: None }
-    }
 }
 
 /// Outcomes of the resets for the receiver and the sender of the blocked segment.
@@ -163,6 +156,13 @@ impl ResetInjector {
     /// Returns the bridges, if the kernel allows frames to be sent.
     pub(super) fn bridge(&self) -> Option<&BridgeTracker> {
         self.bridge.as_ref()
+    }
+
+    /// Returns the paths of a connection without a segment at hand, from the interface by which its last segment
+    /// came. Link-local ends are both on the network of that interface.
+    pub(super) fn paths_by(&self, interface: u32, resets: &ResetPair) -> ResetPaths {
+        let crossing = self.bridge.as_ref().and_then(|it| it.ports_of(interface, resets.receiver));
+        ResetPaths { receiving: interface, sending: interface, crossing }
     }
 
     /// Sends both resets.

@@ -12,6 +12,7 @@ use crossbeam_channel::Sender;
 
 use super::GuardMessage;
 use super::bans::BanHandle;
+use super::bridge::BridgeTracker;
 use super::hang_detection::LoopHeartbeat;
 use super::inspection::InspectionPipeline;
 use super::interface_names::InterfaceNameCache;
@@ -228,7 +229,10 @@ impl PacketHandler {
             let events = self.inspection.sink.held_since(start);
             // The state names interfaces, since an index changes if the interface is recreated.
             let index = interface.map_or(0, |name| self.interfaces.index(&name));
-            self.reset(Instant::now(), resets, ResetPaths::by(index), events);
+            let ways = self.injector.as_ref().map(|injector| injector.paths_by(index, &resets));
+            if let Some(ways) = ways {
+                self.reset(Instant::now(), resets, ways, events);
+            }
         }
         self.inspection.sink.release();
     }
@@ -371,6 +375,9 @@ impl QueueWorker {
             let InspectionPipeline { inspector, sink, .. } = &mut judge.inspection;
             inspector.take_over(&state.flows, now, sink)
         };
+        if let Some(bridge) = judge.injector.as_ref().and_then(|injector| injector.bridge()) {
+            bridge.restore(&state.known.bridge_hosts);
+        }
         // The rules may have changed between the two processes.
         judge.reject_taken(rejections);
         let statistics = match state.known.dropped {
@@ -433,6 +440,7 @@ impl QueueWorker {
         let statistics = self.source.statistics();
         self.judge.inspection.publisher.publish_statistics(statistics);
         self.publish(now);
+        let bridge = self.judge.injector.as_ref().and_then(|injector| injector.bridge());
         let known = QueueStateNumbers {
             copy_range: Some(self.source.copy_range()),
             marks_connections: self.source.marks_connections(),
@@ -442,6 +450,7 @@ impl QueueWorker {
                 statistics.dropped_socket_full,
                 statistics.socket_drops,
             ]),
+            bridge_hosts: bridge.map(BridgeTracker::known_hosts).unwrap_or_default(),
             ..QueueStateNumbers::default()
         };
         let state = QueueState { known, flows: self.judge.inspection.inspector.hand_over(now) };

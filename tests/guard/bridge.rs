@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bannerwall_ffi::packet_socket::{BpfInstruction, FrameSocket};
-use bannerwall_test_support::{Guard, Line, Namespace, Signal, as_root, eventually};
+use bannerwall_test_support::{Guard, Line, Namespace, Signal, as_root, eventually, forbids};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -183,6 +183,33 @@ fn both_ends_of_all_blocked_flows_are_reset_over_a_bridge_without_an_address() {
             assert!(!tracked.contains("ESTABLISHED"), "{tracked}");
             stop(guard);
         }
+    });
+}
+
+#[test]
+fn flows_that_new_rules_reject_are_reset_over_a_bridge_without_an_address() {
+    as_root(|| {
+        let Some(bump) = Bump::new() else { return };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let flags = format!(
+            "--hook forward --enforce --no-offload --hook-keep --takeover {}/next.sock",
+            folder.path().display()
+        );
+        let old = Guard::start(&bump.bridge, PROGRAM, &forbids("other"), &flags);
+        let mut connections = ENDS.map(|(_, server)| bump.connect(server));
+        let half = b"GET / HTTP/1.1\r\nUser-Agent: nosy\r\n";
+        for [client, server] in &mut connections {
+            client.write_all(half).expect("it is connected");
+            server.read_exact(&mut [0; 34]).expect("half of it passes");
+        }
+        let next = Guard::start(&bump.bridge, PROGRAM, &forbids("nosy"), &flags);
+        for (end, name) in connections.iter_mut().flatten().zip(["client", "server"].iter().cycle()) {
+            end.set_read_timeout(Some(PATIENCE)).expect("not zero");
+            let error = end.read(&mut [0; 64]).map_err(|error| error.kind());
+            assert_eq!(error, Err(ErrorKind::ConnectionReset), "the {name}'s end");
+        }
+        drop(old);
+        stop(next);
     });
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bannerwall_ffi::packet_socket::VlanTag;
+use serde::{Deserialize, Serialize};
 
 /// Number of hosts in one generation. At most twice as many are kept.
 const GENERATION: usize = 1 << 15;
@@ -17,6 +18,18 @@ pub(super) struct BridgeHost {
     pub(super) tag: Option<VlanTag>,
     /// True if the host's own frame was seen, so that the tag is known.
     pub(super) witnessed: bool,
+}
+
+/// A host behind a port, for a successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::guard) struct KnownBridgeHost {
+    /// Index of the port.
+    pub(super) port: u32,
+    address: IpAddr,
+    ethernet: [u8; 6],
+    /// Protocol and control information of its frames' tag.
+    pub(super) tag: Option<(u16, u16)>,
+    witnessed: bool,
 }
 
 type Generation = HashMap<(u32, IpAddr), BridgeHost, ahash::RandomState>;
@@ -46,6 +59,28 @@ impl BridgeHosts {
         if known.is_none_or(|known| known.address != ethernet) {
             let tag = known.and_then(|known| known.tag);
             let witnessed = known.is_some_and(|known| known.witnessed);
+            self.learn(port, address, BridgeHost { address: ethernet, tag, witnessed });
+        }
+    }
+
+    /// Returns all hosts.
+    pub(super) fn all(&self) -> Vec<KnownBridgeHost> {
+        let hosts = self.old.iter().chain(&self.young);
+        let known = hosts.map(|((port, address), host)| KnownBridgeHost {
+            port: *port,
+            address: *address,
+            ethernet: host.address,
+            tag: host.tag.map(|tag| (tag.protocol, tag.control)),
+            witnessed: host.witnessed,
+        });
+        known.collect()
+    }
+
+    /// Stores a host of a predecessor, unless its own frames have shown it since.
+    pub(super) fn restore(&mut self, known: &KnownBridgeHost) {
+        let KnownBridgeHost { port, address, ethernet, tag, witnessed } = *known;
+        if self.get(port, address).is_none() {
+            let tag = tag.map(|(protocol, control)| VlanTag { protocol, control });
             self.learn(port, address, BridgeHost { address: ethernet, tag, witnessed });
         }
     }

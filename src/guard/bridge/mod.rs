@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use bannerwall_ffi::packet_socket::FrameSocket;
 
+pub(super) use self::hosts::KnownBridgeHost;
 use self::hosts::{BridgeHost, BridgeHosts};
 use super::source::QueuedPacket;
 use crate::diagnostics::log_line;
@@ -119,6 +120,34 @@ impl BridgeTracker {
         // Other workers need not wait for the send.
         drop(state);
         self.socket.send(to.0, &frame::frame(receiver, sender.address, packet))
+    }
+
+    /// Returns all known hosts, for a successor.
+    pub(super) fn known_hosts(&self) -> Vec<KnownBridgeHost> {
+        self.state().hosts.all()
+    }
+
+    /// Continues with the hosts of a predecessor.
+    pub(super) fn restore(&self, hosts: &[KnownBridgeHost]) {
+        let mut state = self.state();
+        for host in hosts {
+            state.hosts.restore(host);
+            if host.tag.is_some() {
+                state.tagged.insert(host.port);
+            }
+        }
+    }
+
+    /// Returns the ports of a connection that came in by the port `input`; none if it was not bridged, or if
+    /// the port of its receiver is unknown.
+    pub(super) fn ports_of(&self, input: u32, receiver: IpAddr) -> Option<BridgePortPair> {
+        let mut state = self.state();
+        let ports: Vec<u32> = state.watched.keys().copied().filter(|port| *port != input).collect();
+        let is_bridged = state.watched.contains_key(&input);
+        let mut outputs = ports.into_iter().filter(|port| state.hosts.get(*port, receiver).is_some());
+        let output = outputs.next().filter(|_| is_bridged)?;
+        // A second port means that a host claims another one's address.
+        outputs.next().is_none().then_some(BridgePortPair { input, output })
     }
 
     fn state(&self) -> MutexGuard<'_, BridgeState> {

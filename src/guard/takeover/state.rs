@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::super::block_log::BlockEntry;
+use super::super::bridge::KnownBridgeHost;
 use super::super::uninspected::AccountState;
 use crate::engine::ChecksumState;
 use crate::event::TransportProtocol;
@@ -64,7 +65,7 @@ pub(in crate::guard) struct QueueState {
     pub(in crate::guard) flows: InspectorState,
 }
 
-/// The numbers in the state of a worker.
+/// The state of a worker beside its flows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::guard) struct QueueStateNumbers {
@@ -75,6 +76,8 @@ pub(in crate::guard) struct QueueStateNumbers {
     pub(in crate::guard) received: u64,
     /// The kernel's counts of this queue and socket that are already published.
     pub(in crate::guard) dropped: Option<[u64; 3]>,
+    /// The hosts behind the ports of bridges, by which flows of this queue that new rules reject are reset.
+    pub(in crate::guard) bridge_hosts: Vec<KnownBridgeHost>,
     /// Time of writing on the clock that runs since the boot of the machine, in nanoseconds.
     pub(in crate::guard) written: u64,
 }
