@@ -12,7 +12,7 @@ use super::counters::EngineCounters;
 use super::decision::PacketInput;
 use super::flow_accounts::{FlowAccounts, RecordContext, UnassignedSyns};
 use super::flow_facts::FlowFacts;
-use super::outcome::{FlowNotes, PacketOutcome};
+use super::outcome::PacketOutcome;
 use super::undecided_flow::UndecidedFlow;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
@@ -338,29 +338,27 @@ impl TcpFlows {
         now: Timestamp,
         session: &mut InspectionSession<'_>,
     ) {
-        let flow = self.table.get(id);
+        let flow = self.table.get_mut(id);
         // Before the place is free: no packet of this flow may find it unknown.
         if stays_blocked(flow, session.settings) {
             self.blocked_keys.insert(*flow.key());
         }
-        let facts = FlowFacts::from(flow);
-        let terms = RecordContext { end, hands_over: session.settings.config.hands_over };
-        let record = match session.settings.config.flow_events {
-            true => self.accounts.close(id, flow, terms),
-            false => None,
-        };
-        let mut notes = FlowNotes::default();
-        if let Some(mut conversation) = self.table.remove(id) {
+        let facts = FlowFacts::from(&*flow);
+        if let Some(mut conversation) = flow.conversation.take() {
             let packet = PacketInput::none(now);
             let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
             conversation.close(&mut judge);
-            notes = judge.outcome.notes;
+            let outcome = judge.outcome;
             self.spare.recycle_buffers(conversation, &mut session.shared.counters);
+            self.observe(id, outcome, session.settings);
         }
-        if let Some(mut record) = record {
-            record.protocol = notes.protocol.or(record.protocol);
-            record.alerted |= notes.alerted;
-            record.unseen += notes.unseen;
+        let terms = RecordContext { end, hands_over: session.settings.config.hands_over };
+        let record = match session.settings.config.flow_events {
+            true => self.accounts.close(id, self.table.get(id), terms),
+            false => None,
+        };
+        self.table.remove(id);
+        if let Some(record) = record {
             emit_record(facts, record, now, session);
         }
     }

@@ -1,6 +1,6 @@
 //! Turns the outcome of a segment into a decision, and ends or continues the flow.
 
-use super::flow_segment::{class_of, first_octet, sees_only_one_end};
+use super::flow_segment::{class_of, first_octet, refuse_packet, sees_only_one_end};
 use super::inspect_segment::SegmentInspection;
 use crate::engine::body_offload;
 use crate::engine::config::OnFailure;
@@ -14,8 +14,8 @@ use crate::rules::PacketMark;
 impl SegmentInspection<'_> {
     /// Turns what a packet led to into a decision.
     pub(super) fn conclude(&mut self) -> InspectionResult {
-        let PacketOutcome { stop, refuse, mark, .. } = &mut self.judge.outcome;
-        let (stop, refuse, mark) = (stop.take(), refuse.take(), mark.take());
+        let PacketOutcome { stop, mark, .. } = &mut self.judge.outcome;
+        let (stop, mark) = (stop.take(), mark.take());
         let (settings, packet) = (self.judge.settings, self.judge.packet);
         let flow = self.flows.table.get_mut(self.id);
         let mark = self.judge.shared.marks.add(&mut flow.label, mark);
@@ -23,10 +23,8 @@ impl SegmentInspection<'_> {
             return self.stop(stop, mark);
         }
         // A refusal is about this packet alone. It comes behind a stop, which is about the flow.
-        if let Some(reason) = refuse {
-            self.judge.emit_drop(reason, None, false);
-            let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
-            return InspectionResult { decision, mark };
+        if self.judge.outcome.refuse.is_some() {
+            return InspectionResult { decision: refuse_packet(&mut self.judge), mark };
         }
         let Some(conversation) = &flow.conversation else {
             return InspectionResult { decision: Decision::Undecided, mark };
