@@ -85,7 +85,7 @@ impl UnprivilegedUser {
     }
 
     /// Returns the user that programs run as which a program of root starts: the one of
-    /// [`User::in_place_of_root`], or `nobody`.
+    /// [`UnprivilegedUser::in_place_of_root`], or `nobody`.
     pub(crate) fn of_programs() -> Option<Self> {
         let may_change = capabilities(None).is_ok_and(|sets| sets.effective.contains(CHANGE_USER));
         let nobody =

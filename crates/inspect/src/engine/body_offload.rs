@@ -8,8 +8,8 @@
 //!
 //! # When
 //!
-//! A body whose length its head gives exactly, with no two readings; [`WORTH`] of it are still to come, and
-//! less than [`LIMIT`], so that sequence numbers stay unambiguous. Its request was seen whole, and no other
+//! A body whose length its head gives exactly, with no two readings; at least 64 KiB of it are still to come,
+//! and less than 1 GiB, so that sequence numbers stay unambiguous. Its request was seen whole, and no other
 //! one: nothing of the client's is unread or out of order. Both directions were followed from their SYN on.
 //! Rules have what they want of the body, no policy and no mark still needs the flow, and its packets may be
 //! let by at all (offload).
