@@ -158,8 +158,8 @@ impl ResetInjector {
         self.bridge.as_ref()
     }
 
-    /// Returns the paths of a connection without a segment at hand, from the interface by which its last segment
-    /// came. Link-local ends are both on the network of that interface.
+    /// Returns the paths of a connection without a segment at hand, from the interface by which its last
+    /// segment came. Link-local ends are both on the network of that interface.
     pub(super) fn paths_by(&self, interface: u32, resets: &ResetPair) -> ResetPaths {
         let crossing = self.bridge.as_ref().and_then(|it| it.ports_of(interface, resets.receiver));
         ResetPaths { receiving: interface, sending: interface, crossing }

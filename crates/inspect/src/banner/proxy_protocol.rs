@@ -1,7 +1,7 @@
 //! The header that a load balancer sends before a client's bytes.
 //!
-//! Version 1 of the PROXY protocol is a line, version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1
-//! and 2.2). `NetScaler`'s Client IP header holds the client's IP and TCP headers (`HAProxy`'s
+//! Version 1 of the PROXY protocol is a line, version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections
+//! 2.1 and 2.2). `NetScaler`'s Client IP header holds the client's IP and TCP headers (`HAProxy`'s
 //! `conn_recv_netscaler_cip`).
 
 use std::ops::RangeInclusive;
@@ -23,8 +23,8 @@ const FIXED: usize = 4;
 /// Start of a Client IP header: a number that servers are configured with, here a small one.
 const CLIENT_IP: u8 = 0;
 
-/// Number of bytes of a Client IP header before the client's headers: the number and a length, and in the later
-/// form a type and the length of the headers.
+/// Number of bytes of a Client IP header before the client's headers: the number and a length, and in the
+/// later form a type and the length of the headers.
 const CLIENT_IP_FIXED: [usize; 2] = [8, 12];
 
 /// Lengths of an IP and a TCP header together, in bytes.

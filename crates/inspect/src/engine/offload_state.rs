@@ -1,4 +1,4 @@
-//! What the kernel forwards of an undecided flow: a body, or all responses.
+//! The part of an undecided flow that the kernel forwards: a body, or all responses.
 
 use super::dialogue::ResponseRemainder;
 use crate::flow::{StreamState, distance};
