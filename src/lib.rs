@@ -14,7 +14,7 @@
 //! | [`tunnel`] | packets of a tun device to a peer over UDP, and back |
 //! | [`guard`] | the verdict loop over a netfilter queue |
 //! | [`replay`] | capture files as a source of packets for the engine |
-//! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
+//! | [`fleet`] | scans in shards that workers take from a database, and one truth of them |
 //! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
 //! | [`database`] | connections to an SQLite file or a PostgreSQL server, statements for both, back-off |

@@ -16,7 +16,7 @@ use crate::banner::disclosure::{DisclosureLimits, SecretMasking};
 use crate::database::DatabaseLocation;
 use crate::engine::{AnomalyAction, AnomalyPolicy, EnforceOnly, HttpInspect};
 use crate::inventory::{
-    ChangeReporting, NotificationReceiver, RecordConfig, SpillConfig, parse_age, parse_url,
+    ChangeReporting, NotificationReceiver, RecordConfig, SpillConfig, own_name, parse_age, parse_url,
 };
 use crate::output::csv::CsvFormat;
 use crate::output::eve::{EveFormat, EveOptions};
@@ -237,7 +237,6 @@ impl InventoryFlags {
 
     /// Returns the configuration of the inventory, if there is one; `about` names the observed traffic.
     pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
-        let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sensor = self.sensor.clone().unwrap_or_else(own_name);
         let telling = self.telling.telling();
         self.inventory.clone().map(|place| RecordConfig {

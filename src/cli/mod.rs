@@ -126,7 +126,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> CliExitCode {
         // The helper processes come before the parser: they are no commands for users, and must not
         // appear in `--help`.
         [_, only] if only == program_helper::SUBCOMMAND => run_programs(),
-        [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
+        [_, only] if only == crate::serve::scan_worker::SUBCOMMAND => run_scans(),
         [_, only] if only == helper_process::SUBCOMMAND => run_connections(),
         [_, only] if only == crate::inventory::NOTIFIER => run_notifier(),
         _ => parse(arguments).and_then(|cli| run(&cli)),
@@ -145,13 +145,9 @@ fn run_programs() -> Result<CliExitCode, CommandFailure> {
     Ok(CliExitCode::Done)
 }
 
-/// Starts scans for a page that is not permitted to run programs. Only pages start this hidden subcommand.
+/// Takes the scans of a page from its queue. Only pages start this hidden subcommand.
 fn run_scans() -> Result<CliExitCode, CommandFailure> {
-    // The scans need these capabilities: files to write, and memory to lock for the ring.
-    privileges::leave_root_with_programs(FILES | CapabilitySet::IPC_LOCK)?;
-    // Scans submit through io_uring, and the filter is inherited.
-    Confinement::default().starting_programs().submitting().filter_or_warn();
-    crate::serve::runner::serve()?;
+    crate::serve::scan_worker::serve(scan::fleet_scan::task)?;
     Ok(CliExitCode::Done)
 }
 

@@ -9,7 +9,7 @@ use super::flags::InventoryFlags;
 use crate::attachments;
 use crate::database::DatabaseLocation;
 use crate::guard::EventReader;
-use crate::serve::{ScanConfig, ServeConfig};
+use crate::serve::ServeConfig;
 
 /// Flags of the page that shows the guard's inventory.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ impl PageFlags {
             token_file: self.serve_token_file.clone(),
             htpasswd: self.serve_htpasswd.clone(),
             tls: self.serve_tls_cert.clone().zip(self.serve_tls_key.clone()),
-            scans: ScanConfig::default(),
+            scans: None,
             // A guard does not merge batches of other sensors: it inspects packets.
             merges: false,
             flags: ("--serve", "--serve-"),

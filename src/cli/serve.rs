@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::flags::inventory_place;
-use super::rule_paths::{RulePurpose, RulesFlag};
+use super::scan::fleet_scan::preparer;
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
 use crate::diagnostics::log_line;
@@ -59,26 +59,23 @@ pub(super) struct ServeArgs {
 
 /// Runs `bannerwall serve` until it is interrupted.
 pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let scans = match arguments.scan_allow.is_empty() {
+        true => None,
+        false => Some(ScanConfig {
+            bounds: ScanPermissions { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
+            prepare: preparer(&arguments.scan_rules)?,
+        }),
+    };
     let config = ServeConfig {
         inventory: arguments.inventory.clone(),
         listen: arguments.listen,
         token_file: arguments.token_file.clone(),
         htpasswd: arguments.htpasswd.clone(),
         tls: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
-        scans: ScanConfig {
-            bounds: ScanPermissions { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
-            rules: arguments.scan_rules.clone(),
-        },
+        scans,
         merges: true,
         flags: ("--listen", "--"),
     };
-    if !arguments.scan_allow.is_empty() {
-        // Each scan loads the same rules: report their errors at the start.
-        let rules = RulesFlag::default().with_paths(&arguments.scan_rules);
-        if rules.missing()?.is_none() {
-            rules.load(RulePurpose::Scan, true)?;
-        }
-    }
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).context("cannot register signals").map_err(CommandFailure::Usage)?;
     let server = config.start_confined().map_err(CommandFailure::usage)?;

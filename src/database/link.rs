@@ -103,6 +103,19 @@ impl DatabaseConnection {
         }
     }
 
+    /// Runs a statement for each row of values. A server gets all rows at once.
+    pub fn execute_for_rows<const N: usize>(&self, text: &str, rows: &[[SqlParameter<'_>; N]]) -> Result<()> {
+        match self {
+            _ if rows.is_empty() => Ok(()),
+            Self::Sqlite(file) => rows.iter().try_for_each(|row| file.execute(text, row).map(drop)),
+            Self::Postgres(session) => {
+                let column =
+                    |at: usize| SqlParameter::Many(rows.iter().map(|row| row[at].borrowed()).collect());
+                session.execute_for_rows(text, (0..N).map(column).collect())
+            }
+        }
+    }
+
     /// Queues a change of a row; it is sent before any other query and before the transaction ends, and
     /// its error is reported then. [`super::statement_queue`] explains which order is kept.
     pub fn queue(&self, text: &'static str, values: &[SqlParameter<'_>]) -> Result<()> {

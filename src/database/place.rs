@@ -59,10 +59,21 @@ impl DatabaseLocation {
     /// # Errors
     /// It is a malformed URL, or requires a verification that is impossible here.
     pub fn parse(text: OsString) -> Result<Self, DatabaseLocationError> {
+        Self::with_password(text, std::env::var("PGPASSWORD").ok())
+    }
+
+    /// Parses a URL whose password is not in it, or the path of a file.
+    ///
+    /// # Errors
+    /// See [`Self::parse`].
+    pub(crate) fn with_password(
+        text: OsString,
+        password: Option<String>,
+    ) -> Result<Self, DatabaseLocationError> {
         match text.to_str().filter(|text| is_url(text)) {
             Some(url) => {
                 let bare = without_password(url)?;
-                let (config, tls) = connect_settings(url, std::env::var("PGPASSWORD").ok())?;
+                let (config, tls) = connect_settings(url, password)?;
                 Ok(Self::Server(Box::new(PostgresServer { url: bare, config, tls, starter: Arc::default() })))
             }
             None => Ok(Self::File(text.into())),

@@ -15,7 +15,7 @@ use super::connection::DirectConnection;
 use super::error::{DatabaseError, Result};
 use super::helper_process::{ConnectionStarter, ProcessConnection, rows};
 use super::interrupter::QueryInterrupter;
-use super::statement_queue::{NumberedTable, StatementQueue};
+use super::statement_queue::{NumberedTable, QueuedStatement, StatementQueue};
 use super::tls::PostgresTls;
 use super::values::{QueryRow, SqlParameter};
 use super::work::{ServerWork, WorkKind};
@@ -151,6 +151,14 @@ impl PostgresSession {
     fn run(&self, kind: WorkKind, text: &str, values: &[SqlParameter<'_>]) -> Result<(QueryRows, u64)> {
         let before = self.waiting.take().into_sendings().into();
         self.client.run(&ServerWork { kind, before, text: text.into(), values: values.into() })
+    }
+
+    /// Runs a statement for many rows, whose parameters are arrays, after the queued statements.
+    pub(super) fn execute_for_rows(&self, text: &str, columns: Vec<SqlParameter<'_>>) -> Result<()> {
+        let mut before: Vec<QueuedStatement<'_>> = self.waiting.take().into_sendings();
+        before.push((text.into(), columns));
+        let (text, values) = (Cow::Borrowed(""), Cow::default());
+        self.client.run(&ServerWork { kind: WorkKind::Batch, before: before.into(), text, values }).map(drop)
     }
 
     /// Runs work while statements may stay queued.

@@ -41,6 +41,17 @@ macro_rules! values {
 pub(crate) use values;
 
 impl SqlParameter<'_> {
+    /// Returns the same value, which borrows from this one.
+    pub(super) fn borrowed(&self) -> SqlParameter<'_> {
+        match self {
+            Self::Null => SqlParameter::Null,
+            Self::Integer(number) => SqlParameter::Integer(*number),
+            Self::Text(text) => SqlParameter::Text(Cow::Borrowed(text)),
+            Self::Octets(octets) => SqlParameter::Octets(Cow::Borrowed(octets)),
+            Self::Many(many) => SqlParameter::Many(many.iter().map(SqlParameter::borrowed).collect()),
+        }
+    }
+
     /// Returns an owned copy.
     pub(super) fn to_owned(&self) -> SqlParameter<'static> {
         match self {

@@ -73,6 +73,23 @@ DROP SEQUENCE IF EXISTS bannerwall.fleet_token;
 -- The longest time between two of its runs.
 ALTER TABLE bannerwall.fleet_schedules ADD COLUMN IF NOT EXISTS longest bigint NOT NULL DEFAULT 31622400000;
 
+-- Scans of a pool belong to the workers of that pool, and scans without one to all others.
+ALTER TABLE bannerwall.fleet_schedules ADD COLUMN IF NOT EXISTS pool text;
+ALTER TABLE bannerwall.fleet_scans ADD COLUMN IF NOT EXISTS pool text;
+
+-- The last 100 scans of a pool stay.
+CREATE OR REPLACE FUNCTION bannerwall.fleet_pool_kept() RETURNS trigger LANGUAGE plpgsql
+  SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  DELETE FROM bannerwall.fleet_scans WHERE pool = NEW.pool AND state <> 'open' AND id <=
+    (SELECT id FROM bannerwall.fleet_scans WHERE pool = NEW.pool ORDER BY id DESC OFFSET 100 LIMIT 1);
+  RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION bannerwall.fleet_pool_kept() FROM PUBLIC;
+DROP TRIGGER IF EXISTS fleet_pool_kept ON bannerwall.fleet_scans;
+CREATE TRIGGER fleet_pool_kept AFTER INSERT ON bannerwall.fleet_scans FOR EACH ROW WHEN (NEW.pool IS NOT NULL)
+  EXECUTE FUNCTION bannerwall.fleet_pool_kept();
+
 -- A worker moves a schedule that is due to a time that the schedule allows. It skips a run only if the run before is still
 -- open, or if the run is more than 5 minutes late.
 CREATE OR REPLACE FUNCTION bannerwall.fleet_begin(of_schedule bigint, next_due bigint, begins boolean, times_missed bigint,
@@ -90,8 +107,8 @@ BEGIN
     missed = missed + least(greatest(times_missed, 0), 10000),
     missed_at = CASE WHEN times_missed > 0 THEN at ELSE missed_at END, missed_why = coalesce(left(why, 200), missed_why)
     WHERE id = of_schedule;
-  INSERT INTO bannerwall.fleet_scans (schedule, about, what, targets, shards, attempts, who)
-    SELECT was.id, was.about, was.what, was.targets, was.shards, was.attempts, was.who
+  INSERT INTO bannerwall.fleet_scans (schedule, about, what, targets, shards, attempts, who, pool)
+    SELECT was.id, was.about, was.what, was.targets, was.shards, was.attempts, was.who, was.pool
     WHERE (begins OR at - was.due <= 300000)
       AND NOT EXISTS (SELECT FROM bannerwall.fleet_scans WHERE schedule = of_schedule AND state = 'open')
     RETURNING id INTO scan;

@@ -17,7 +17,8 @@ CREATE TABLE fleet_schedules (
   missed_at INTEGER,
   missed_why TEXT,
   gap INTEGER NOT NULL,
-  longest INTEGER NOT NULL
+  longest INTEGER NOT NULL,
+  pool TEXT
 );
 
 CREATE TABLE fleet_scans (
@@ -31,7 +32,8 @@ CREATE TABLE fleet_scans (
   state TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'done', 'cancelled')),
   who TEXT NOT NULL DEFAULT '',
   made INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000 AS INTEGER)),
-  ended INTEGER
+  ended INTEGER,
+  pool TEXT
 );
 
 CREATE TABLE fleet_workers (
@@ -104,6 +106,11 @@ CREATE TRIGGER fleet_cut AFTER INSERT ON fleet_scans BEGIN
   INSERT INTO fleet_limits (scan, number, network, rate)
     SELECT NEW.id, key + 1, json_extract(value, '$.network'), json_extract(value, '$.rate') * 1000
     FROM json_each(NEW.what, '$.order.limits');
+END;
+
+CREATE TRIGGER fleet_pool_kept AFTER INSERT ON fleet_scans WHEN NEW.pool IS NOT NULL BEGIN
+  DELETE FROM fleet_scans WHERE pool = NEW.pool AND state <> 'open' AND id <=
+    (SELECT id FROM fleet_scans WHERE pool = NEW.pool ORDER BY id DESC LIMIT 1 OFFSET 100);
 END;
 
 CREATE TRIGGER fleet_forget AFTER DELETE ON fleet_scans BEGIN

@@ -2,9 +2,10 @@
 //! and write what they find into the inventory of the same database. Workers of several machines need a
 //! PostgreSQL server; those of one machine can use an SQLite file.
 //!
-//! The way of the data: [`FleetDatabase::submit`] or a due schedule enters a scan, and the database cuts it.
-//! A worker takes shards with a token, probes their targets, and writes results, records and finished targets
-//! at once. The last one to give a shard back closes the scan.
+//! The way of the data: [`FleetDatabase::submit`], of the command line or of a page, or a due schedule enters
+//! a scan, and the database cuts it. A worker takes shards with a token, probes their targets, and writes
+//! results, records and finished targets at once. The last one to give a shard back closes the scan. Scans of
+//! a pool are for the workers of that pool: those of a page for the page's own worker.
 //!
 //! A shard is every nth target of the scan's order, as `--shard` has it, so that it needs no list of its
 //! targets. Who takes one gets a token, and holds it as long as he is heard of by the server's clock.

@@ -28,9 +28,9 @@ pub use batch::{SensorBatch, UnreadableRecords};
 pub use batch_sender::SpillConfig;
 pub use database::{
     BatchMerger, BatchRecords, ClientContact, HostRecord, HostRow, InventoryChange, InventoryDatabase,
-    InventoryOverview, InventoryTime, PastPageScan, PastRun, ReceivedBatch, RuleSummary, ScanSchedule,
-    ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord, TableClient,
-    TransactionalWriter, ValueCount, schema_of_server,
+    InventoryOverview, InventoryTime, PastRun, ReceivedBatch, RuleSummary, ServiceBanner, ServiceCursor,
+    ServiceFinding, ServiceHistory, ServiceRecord, TableClient, TransactionalWriter, ValueCount,
+    schema_of_server,
 };
 pub use event_input::{ChangeReporting, Inventory, InventorySender, RecordConfig};
 pub use filter::ServiceFilter;
@@ -42,3 +42,8 @@ pub use store::StoreError;
 pub use time_reference::{TimeReference, parse_age};
 
 pub use crate::terms::place;
+
+/// Returns the name of this machine, the default name of a sensor and of a worker.
+pub fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::access::RequestUser;
 use super::database_reader::DatabaseReader;
 use super::response::{JsonError, RequestError, json};
-use super::scans::{PageScanMode, PageScanOrder, ScheduleTimes, on};
+use super::scans::{PageScanMode, PageScanOrder, on, parse_when};
 use super::strict_parameters::StrictParameters;
 use super::{event_stream, rule_test};
 use crate::fleet::sensors_of;
@@ -169,7 +169,7 @@ struct ScanRequest {
 
 async fn scans(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
     let scans = reader.scans()?;
-    Ok(json(&reader.ask(move |inventory| scans.board(inventory)).await?))
+    Ok(json(&on(&scans, |scans| scans.board()).await?))
 }
 
 async fn scan(
@@ -180,14 +180,14 @@ async fn scan(
     let scans = reader.scans()?;
     let ScanRequest { mode, targets, ports, rate, host_key, when } =
         serde_json::from_str(&wanted).map_err(RequestError::bad)?;
-    let rate = rate.unwrap_or_else(|| scans.bounds.usual_rate());
+    let rate = rate.unwrap_or_else(|| scans.bounds().usual_rate());
     let order = PageScanOrder { mode, targets, ports, rate, host_key };
     let Some(when) = when else {
-        let number = on(&scans, move |scans| scans.begin(&order, &who)).await?;
+        let number = on(&scans, move |scans| scans.submit(&order, &who)).await?;
         return Ok(json(&json!({ "scan": number })));
     };
-    let rhythm: ScheduleTimes = when.parse().map_err(RequestError::bad)?;
-    let id = on(&scans, move |scans| scans.schedule(&order, rhythm, &who)).await?;
+    let cron = parse_when(&when)?;
+    let id = on(&scans, move |scans| scans.schedule(&order, &cron, &who)).await?;
     Ok(json(&json!({ "schedule": id })))
 }
 

@@ -1,7 +1,7 @@
 //! `bannerwall serve`: the inventory as web pages and as JSON, over HTTP.
 //!
 //! Pages work without JavaScript, load nothing from other sites, and escape all data from the network
-//! ([`html_escape::HtmlEscaper`]). The page writes only the journal of [`scans`] into the inventory and, for
+//! ([`html_escape::HtmlEscaper`]). The page writes only the queue of [`scans`] into the inventory and, for
 //! a fleet, merged batches ([`BackgroundMerge`]). Guard, scan and replay never wait for it.
 
 mod access;
@@ -33,14 +33,14 @@ use self::access::{AccessControl, LoginMethod, check};
 use self::database_reader::DatabaseReader;
 pub use self::live_alerts::AlertFeed;
 use self::scans::PageScans;
-pub(crate) use self::scans::runner;
-pub use self::scans::{ScanConfig, ScanPermissions};
+pub(crate) use self::scans::worker as scan_worker;
+pub use self::scans::{ScanConfig, ScanPermissions, ScanPreparer};
 pub use self::serve_error::ServeError;
 pub use self::server::PageServer;
 use crate::confinement::Confinement;
 use crate::database::DatabaseLocation;
 use crate::fleet::BackgroundMerge;
-use crate::inventory::InventoryDatabase;
+use crate::inventory::{InventoryDatabase, own_name};
 use crate::privileges::{FILES, leave_root_or_warn};
 use crate::web::bind;
 
@@ -61,7 +61,7 @@ pub struct ServeConfig {
     /// Files with certificates and key for TLS, in PEM.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Scans that the page may start.
-    pub scans: ScanConfig,
+    pub scans: Option<ScanConfig>,
     /// True to merge batches of a fleet's sensors in the background.
     pub merges: bool,
     /// Flags for error messages: that of the address, and the prefix of those for access.
@@ -107,7 +107,7 @@ impl ServeConfig {
             let flag = flags.0;
             ServeError::Listen { flag, address, error }
         })?;
-        let scans = self.scans(listener.local_addr().unwrap_or(address))?;
+        let scans = self.scans()?;
         Ok(ServeResources { listener, access: AccessControl::new(login, address.ip()), tls, scans })
     }
 
@@ -116,9 +116,9 @@ impl ServeConfig {
         ServeResources { listener, access, tls, scans }: ServeResources,
         alerts: Option<&AlertFeed>,
     ) -> Result<PageServer, ServeError> {
-        let reader = DatabaseReader::new(self.inventory.clone(), alerts.map(AlertFeed::board), scans.clone());
+        let reader = DatabaseReader::new(self.inventory.clone(), alerts.map(AlertFeed::board), scans);
         let router = router(Arc::new(reader), access);
-        let server = PageServer::start(listener, tls, router, (self.confinement(), scans))?;
+        let server = PageServer::start(listener, tls, router, self.confinement())?;
         let merges = self.merges && self.inventory.file().is_none();
         let merging = merges.then(|| BackgroundMerge::start(&self.inventory, Some(self.confinement())));
         Ok(server.beside(merging.transpose().map_err(ServeError::Merging)?))
@@ -151,20 +151,13 @@ impl ServeConfig {
         self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
     }
 
-    /// Returns the starter of scans, if any are permitted; the inventory is then writable. The page's name is
-    /// unique among running pages: machines may share a name, so it includes the boot id.
-    fn scans(&self, listening: SocketAddr) -> Result<Option<Arc<PageScans>>, ServeError> {
-        if self.scans.bounds.allowed.is_empty() {
-            return Ok(InventoryDatabase::open(&self.inventory).map(|_| None)?);
-        }
-        // The page will write scans into it. A file that it may not write is an error now, not at the
-        // first scan.
-        drop(InventoryDatabase::open_to_write(&self.inventory)?);
-        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let start = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let page = format!("{machine} {listening} ({})", start.get(..8).unwrap_or("unknown start"));
-        let scans = PageScans::start(&self.scans, &self.inventory, page).map_err(ServeError::Scans)?;
-        Ok(Some(Arc::new(scans)))
+    /// Returns the page's access to the queue of scans, if any are permitted. The page's scans wait for a
+    /// page of the same machine and address.
+    fn scans(&self) -> Result<Option<Arc<PageScans>>, ServeError> {
+        drop(InventoryDatabase::open(&self.inventory)?);
+        let Some(config) = &self.scans else { return Ok(None) };
+        let pool = format!("{} {}", own_name(), self.listen);
+        Ok(Some(Arc::new(PageScans::start(config, &self.inventory, pool)?)))
     }
 
     fn login(&self) -> Result<LoginMethod, ServeError> {

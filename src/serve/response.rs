@@ -7,6 +7,7 @@ use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use serde::Serialize;
 
+use crate::fleet::FleetError;
 use crate::inventory::StoreError;
 
 /// Content security policy: only this server's scripts, styles, images and connections; no frame around a
@@ -44,6 +45,17 @@ pub(super) enum RequestError {
 impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<FleetError> for RequestError {
+    fn from(error: FleetError) -> Self {
+        match error {
+            FleetError::Store(error) => Self::Store(error),
+            FleetError::NoScan(_) | FleetError::NoSchedule(_) => Self::Missing(error.to_string()),
+            FleetError::Over(..) | FleetError::NeverDue => Self::Bad(error.to_string()),
+            error => Self::Busy(error.to_string()),
+        }
     }
 }
 

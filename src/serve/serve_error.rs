@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::access::AccessError;
+use super::scans::ScanStartError;
 use crate::inventory::StoreError;
 
 /// Error of serving the page.
@@ -56,9 +57,9 @@ pub enum ServeError {
         /// Reason.
         error: std::io::Error,
     },
-    /// The helper process for scans cannot be started.
-    #[error("--scan-allow: cannot start the helper process: {0}")]
-    Scans(std::io::Error),
+    /// No scans can be started.
+    #[error("--scan-allow: {0}")]
+    Scans(#[from] ScanStartError),
     /// The thread that merges batches cannot be started.
     #[error("cannot start the thread that merges batches: {0}")]
     Merging(std::io::Error),

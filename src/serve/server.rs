@@ -9,10 +9,8 @@ use axum::Router;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::database_reader::AT_ONCE;
-use super::scans::PageScans;
 use super::serve_error::ServeError;
 use crate::confinement::Confinement;
-use crate::diagnostics::log_line;
 use crate::fleet::BackgroundMerge;
 use crate::privileges::{FILES, keep_or_warn};
 use crate::web::{TlsFileError, TlsFileKind, WebServerLimits, WebTlsSettings};
@@ -30,21 +28,7 @@ const LIMITS: WebServerLimits = WebServerLimits {
 #[derive(Debug)]
 pub struct PageServer {
     web: crate::web::WebServer,
-    /// Dropped after the server.
-    _scans: Option<CloseScansOnDrop>,
     _merging: Option<BackgroundMerge>,
-}
-
-/// Closes the scans of the page, which records interrupted ones.
-#[derive(Debug)]
-struct CloseScansOnDrop(Arc<PageScans>);
-
-impl Drop for CloseScansOnDrop {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.close() {
-            log_line(format_args!("bannerwall: cannot record the end of the page's scans: {error}"));
-        }
-    }
 }
 
 /// Loads certificates and key from PEM files.
@@ -64,19 +48,15 @@ impl PageServer {
         listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
         router: Router,
-        (confinement, scans): (Confinement, Option<Arc<PageScans>>),
+        confinement: Confinement,
     ) -> Result<Self, ServeError> {
-        let ending = scans.clone().map(CloseScansOnDrop);
-        let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |runtime| {
+        let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |_| {
             // The inventory may belong to another user.
             keep_or_warn("serve", FILES);
             // Warnings about missing kernel features would repeat at every start, so they are left out.
             confinement.apply_or_warn(true);
-            if let Some(scans) = scans {
-                runtime.spawn(scans.keep());
-            }
         });
-        Ok(Self { web: web.map_err(ServeError::Start)?, _scans: ending, _merging: None })
+        Ok(Self { web: web.map_err(ServeError::Start)?, _merging: None })
     }
 
     /// Adds the background thread that merges batches.

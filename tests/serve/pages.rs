@@ -77,21 +77,25 @@ impl Place {
         command
     }
 
-    /// Enters attacks into the journal of scans, wherever it keeps text: as orders, as schedules, as who gave
-    /// them.
-    fn keep_hostile_journal(&self) {
-        let journal = rusqlite::Connection::open(self.path("net.db")).expect("an inventory");
-        journal.busy_timeout(Duration::from_secs(30)).expect("sets");
+    /// Enters attacks into the queue of the page's scans, wherever it keeps text: as scans, as their errors, as
+    /// schedules, as who gave them.
+    fn fill_hostile_queue(&self) {
+        let queue = rusqlite::Connection::open(self.path("net.db")).expect("an inventory");
+        queue.busy_timeout(Duration::from_secs(30)).expect("sets");
+        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+        let pool = format!("{} 127.0.0.1:0", machine.trim());
         for number in 0..24 {
             let text = String::from_utf8_lossy(&hostile(number)).into_owned();
-            let about = json!({ "mode": "ssh", "targets": text, "ports": text, "rate": 1 }).to_string();
-            let order = "INSERT INTO orders (schedule, about, who, page, started, ended, code, said)
-                 VALUES (?1, ?2, ?3, 'another', 0, CASE WHEN ?1 % 2 = 0 THEN 1 END, 0, ?3)";
-            let schedule = i64::try_from(number).expect("few");
-            journal.execute(order, (schedule, &about, &text)).expect("a row");
+            let scan = "INSERT INTO fleet_scans (schedule, about, who, what, targets, shards, attempts, state, ended, pool)
+                 VALUES (?1, ?2, ?2, '{}', 1, 1, 1, 'done', 1, ?3)";
+            queue.execute(scan, (i64::try_from(number).expect("few"), &text, &pool)).expect("a row");
+            let shard = "UPDATE fleet_shards SET state = 'parked', error = ?1 WHERE state = 'ready'";
+            queue.execute(shard, (&text,)).expect("a row");
             let far = i64::from(i32::MAX) * 1_000;
-            let schedule = "INSERT INTO schedules (about, rhythm, who, made, due) VALUES (?1, ?2, ?2, 0, ?3)";
-            journal.execute(schedule, (&about, &text, far)).expect("a row");
+            let schedule = "INSERT INTO fleet_schedules
+                 (about, who, cron, what, targets, shards, attempts, due, gap, longest, pool)
+                 VALUES (?1, ?1, ?1, '{}', 1, 1, 1, ?2, 1, 1, ?3)";
+            queue.execute(schedule, (&text, far, &pool)).expect("a row");
         }
     }
 
@@ -555,7 +559,7 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     place.scan(&format!("ssh 127.7.0.0/21 -p {ssh}"));
     place.scan(&format!("http 127.7.0.0/24 -p {http}"));
     let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
-    place.keep_hostile_journal();
+    place.fill_hostile_queue();
     let mut browser = Browser::start();
 
     // The trap closes where something does run.

@@ -1,10 +1,9 @@
-//! Scans that are started from the page of `bannerwall serve`: who may have what scanned, what the journal
-//! says of it, and what becomes of it where a page, or the process that starts its scans, is killed. Over a
-//! file, and over a database of a PostgreSQL server.
+//! Scans that are submitted on the page of `bannerwall serve`: who may have what scanned, what the queue says of
+//! it, and what becomes of it where a page, or its worker, is killed. Over a file, and over a database of a
+//! PostgreSQL server.
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bannerwall_test_support::page::{curl, get_json, status};
@@ -75,7 +74,7 @@ impl Place {
         (process, url)
     }
 
-    /// Writes into the journal by hand.
+    /// Writes into the queue by hand.
     fn change(&self, statement: &str) {
         match &self.url {
             Some(url) => drop(psql(url, statement)),
@@ -99,7 +98,7 @@ fn scan_is(url: &str, number: i64, state: &str) -> Value {
     eventually(&format!("scan {number} to be {state}"), || {
         let all = get_json(&format!("{url}api/scans"));
         let scans = all["scans"].as_array().cloned().unwrap_or_default();
-        scans.into_iter().find(|it| it["id"] == number && it["state"] == state)
+        scans.into_iter().find(|it| it["scan"] == number && it["state"] == state)
     })
 }
 
@@ -153,11 +152,11 @@ fn starts_and_ends(place: &Place) {
     let all = get_json(&api);
     assert_eq!((&all["scans"], &all["rate"], &all["fault"]), (&json!([]), &json!(5_000), &Value::Null));
 
-    // One that ends by itself, two that run, and one too many.
+    // One that ends by itself, one that runs, and one that waits for that.
     assert_eq!(status(&["-d", &form("127.7.0.0/28"), &format!("{url}scans")]), 303);
     let done = scan_is(&url, 1, "done");
-    assert_eq!((&done["code"], &done["order"]["mode"]), (&json!(0), &json!("ssh")));
-    assert!(done["said"].as_str().is_some_and(|said| said.contains("targets 16, open 16")), "{done}");
+    assert_eq!((&done["over"], &done["targets"], &done["error"]), (&json!(16), &json!(16), &Value::Null));
+    assert!(done["about"].as_str().is_some_and(|about| about.starts_with("ssh 127.7.0.0")), "{done}");
     assert!(done["who"].as_str().is_some_and(|who| who.ends_with("at 127.0.0.1")), "{done}");
     assert_eq!(
         get_json(&format!("{url}api/services?q=net:127.7.0.0/28+finding:any-ssh"))["services"]
@@ -165,18 +164,13 @@ fn starts_and_ends(place: &Place) {
             .map(Vec::len),
         Some(16)
     );
-    for number in [2, 3] {
+    for (number, state) in [(2, "running"), (3, "waiting")] {
         assert_eq!(post(&api, &order("127.7.0.0/24", 1)).1["scan"], number);
-        scan_is(&url, number, "running");
+        scan_is(&url, number, state);
     }
-    let (status_of, answer) = post(&api, &order("127.7.0.1", 1));
-    assert_eq!(
-        (status_of, answer["error"].as_str().is_some_and(|why| why.contains("2 scans run"))),
-        (409, true)
-    );
     eventually("progress", || {
         let scan = scan_is(&url, 2, "running");
-        (scan["of"] == 256 && scan["asked"].as_u64() >= Some(1)).then_some(())
+        (scan["targets"] == 256 && scan["over"].as_u64() >= Some(1)).then_some(())
     });
     // A page that loads itself anew has no form to fill, and the other way round.
     for (path, is_watched) in [("scans?watch=1", true), ("scans", false)] {
@@ -186,16 +180,24 @@ fn starts_and_ends(place: &Place) {
         assert_eq!(has, [is_watched, !is_watched], "{page}");
     }
     assert_eq!(status(&["-d", "", &format!("{url}scans/2/cancel")]), 303);
-    scan_is(&url, 2, "interrupted");
+    scan_is(&url, 2, "cancelled");
     assert_eq!(status(&["-d", "", &format!("{url}scans/2/cancel")]), 400);
+    assert_eq!(status(&["-d", "", &format!("{url}scans/99/cancel")]), 404);
     let told = process.stderr();
-    assert!(told.contains("started scan #1: ssh 127.7.0.0/28") && told.contains("stopped scan #2"), "{told}");
+    assert!(
+        told.contains("submitted scan #1: ssh 127.7.0.0") && told.contains("cancelled scan #2"),
+        "{told}"
+    );
 
-    // With the page its scans end.
+    // With the page its worker ends, and the next one goes on.
+    eventually("progress", || (scan_is(&url, 3, "running")["over"].as_u64() >= Some(1)).then_some(()));
     process.signal(Signal::INT);
     assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
-    let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
-    assert_eq!(scan_is(&url, 3, "interrupted")["said"], "its page stopped");
+    let (_process, url) = place.site(&flags[..4]);
+    let over = scan_is(&url, 3, "running")["over"].as_u64();
+    assert!(over >= Some(1) && over < Some(256), "{over:?}");
+    assert_eq!(status(&["-X", "DELETE", &format!("{url}api/scans/3")]), 200);
+    scan_is(&url, 3, "cancelled");
 }
 
 #[test]
@@ -230,8 +232,8 @@ fn keeps_schedules(place: &Place) {
 
     // One was due a moment ago, the other one three times while there was no page.
     let (due, missed) = (now() - 60_000, now() - 50 * 3_600_000);
-    place.change(&format!("UPDATE schedules SET due = {due} WHERE id = 1"));
-    place.change(&format!("UPDATE schedules SET due = {missed} WHERE id = 2"));
+    place.change(&format!("UPDATE fleet_schedules SET due = {due} WHERE id = 1"));
+    place.change(&format!("UPDATE fleet_schedules SET due = {missed} WHERE id = 2"));
     let (process, url) = place.site(&flags);
     let done = scan_is(&url, 1, "done");
     assert_eq!(done["schedule"], 1);
@@ -253,42 +255,28 @@ fn now() -> u128 {
 }
 
 #[test]
-fn what_a_killed_page_ran_is_closed_by_another_one_and_what_a_living_one_runs_is_not() {
+fn what_a_killed_page_ran_goes_on_with_the_next_one_and_other_pages_see_none_of_it() {
     on_both(|place| {
         let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
         place.scan(&format!("ssh 127.7.1.1 -p {port}"));
-        // Three pages of different names.
         let site = |own: &str| place.site(&["--listen", own, "--scan-allow", "127.7.0.0/24"]);
-        let slow = json!({ "mode": "ssh", "targets": "127.7.0.0/24", "ports": port.to_string(), "rate": 1 });
-        let (_living, living) = site("127.0.0.2:0");
-        assert_eq!(post(&format!("{living}api/scans"), &slow).1["scan"], 1);
+        let order = |rate: u32| json!({ "mode": "ssh", "targets": "127.7.0.0/24", "ports": port.to_string(), "rate": rate });
         let (mut killed, url) = site("127.0.0.1:0");
-        assert_eq!(post(&format!("{url}api/scans"), &slow).1["scan"], 2);
-        let again = json!({ "mode": "ssh", "targets": "127.7.0.0/30", "ports": port.to_string(), "rate": 9,
-                            "when": "every 6h" });
-        assert_eq!(post(&format!("{url}api/scans"), &again).1["schedule"], 1);
+        assert_eq!(post(&format!("{url}api/scans"), &order(50)).1["scan"], 1);
+        let (_other, other) = site("127.0.0.2:0");
+        assert_eq!(post(&format!("{other}api/scans"), &order(1)).1["scan"], 2);
+        // Each page has a queue of its own.
+        scan_is(&other, 2, "running");
+        assert_eq!(get_json(&format!("{other}api/scans"))["scans"].as_array().map(Vec::len), Some(1));
+        assert_eq!(status(&["-X", "DELETE", &format!("{other}api/scans/1")]), 404);
+        eventually("progress", || (scan_is(&url, 1, "running")["over"].as_u64() >= Some(20)).then_some(()));
         killed.signal(Signal::KILL);
         killed.wait_exit();
-        // What is due of a schedule waits until it is known whether its run before still goes on.
-        place.change("UPDATE orders SET schedule = 1 WHERE id = 2");
-        place.change(&format!("UPDATE schedules SET due = {} WHERE id = 1", now()));
 
-        let (_other, other) = site("127.0.0.3:0");
+        let (_next, next) = site("127.0.0.1:0");
+        let done = scan_is(&next, 1, "done");
+        assert_eq!(done["over"], 256);
         scan_is(&other, 2, "running");
-        let closed = scan_is(&other, 2, "failed");
-        assert_eq!(closed["said"], "its page sends no heartbeats");
-        assert_eq!(scan_is(&other, 3, "done")["schedule"], 1);
-        assert_eq!(get_json(&format!("{other}api/scans"))["schedules"][0]["missed"], 0);
-        // By both others, and for longer than one is waited for.
-        scan_is(&living, 1, "running");
-        // It is ended by its own page alone.
-        let (refused, answer) = curl(&["-X", "DELETE", &format!("{other}api/scans/1")]);
-        assert_eq!((refused, answer.contains(" 127.0.0.2:")), (409, true), "{answer}");
-        for (page, is_own) in [(&other, false), (&living, true)] {
-            let shown = curl(&[&format!("{page}scans")]).1;
-            assert_eq!(shown.contains("Stop scan 1<"), is_own, "{shown}");
-        }
-        assert_eq!(status(&["-X", "DELETE", &format!("{living}api/scans/1")]), 200);
     });
 }
 
@@ -303,28 +291,20 @@ fn children(process: u32) -> Vec<u32> {
 }
 
 #[test]
-fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
+fn a_page_without_its_worker_says_so_and_shows_all_else() {
     let place = Place::new(None);
     let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
     place.scan(&format!("ssh 127.7.1.1 -p {port}"));
     let (process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
     let slow = json!({ "mode": "ssh", "targets": "127.7.0.0/24", "ports": port.to_string(), "rate": 1 });
     assert_eq!(post(&format!("{url}api/scans"), &slow).1["scan"], 1);
-    let [runner] = children(process.id())[..] else { panic!("one process starts the scans") };
+    let [runner] = children(process.id())[..] else { panic!("one process takes the scans") };
     let name = std::fs::read_to_string(format!("/proc/{runner}/comm")).expect("it runs");
     assert_eq!(name.trim(), "bannerwall-scn");
-    let scan = eventually("the scan", || children(runner).first().copied());
-    eventually("progress", || (scan_is(&url, 1, "running")["asked"].as_u64() >= Some(1)).then_some(()));
+    eventually("progress", || (scan_is(&url, 1, "running")["over"].as_u64() >= Some(1)).then_some(()));
     assert!(kill(runner));
-
-    let failed = scan_is(&url, 1, "failed");
-    assert!(failed["said"].as_str().is_some_and(|said| said.contains("has exited")), "{failed}");
-    eventually("the scan to end", || {
-        let state = std::fs::read_to_string(format!("/proc/{scan}/stat")).unwrap_or_default();
-        (state.is_empty() || state.contains(") Z ")).then_some(())
-    });
-    process.wait_stderr("what has happened", |told| {
-        told.contains("the helper process for scans has exited").then_some(())
+    eventually("the page to know", || {
+        get_json(&format!("{url}api/scans"))["fault"].is_string().then_some(())
     });
     let fault = get_json(&format!("{url}api/scans"))["fault"].as_str().map(str::to_owned);
     assert!(fault.is_some_and(|fault| fault.contains("restart `bannerwall serve`")));
@@ -341,58 +321,62 @@ fn kill(process: u32) -> bool {
 }
 
 #[test]
-fn an_order_that_was_written_by_hand_is_judged_by_the_page_and_by_what_starts_it() {
-    let place = Place::new(None);
-    let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
-    place.scan(&format!("ssh 127.7.1.1 -p {port}"));
-    let flags = ["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24", "--scan-rate", "50"];
-    let orders = [
-        json!({ "mode": "ssh", "targets": "127.7.2.1", "ports": port.to_string(), "rate": 9 }),
-        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string(), "rate": 51 }),
-        json!({ "mode": "ssh", "targets": "127.7.0.1 localhost", "ports": port.to_string(), "rate": 9 }),
-        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": "22 -oX", "rate": 9 }),
-        json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string(), "rate": 9, "output": "/tmp/x" }),
-        json!({ "mode": "ssh", "targets": "127.7.0.7", "ports": port.to_string(), "rate": 9 }),
-    ];
-    let (process, url) = place.site(&flags);
-    for order in &orders {
-        place.change(&format!(
-            "INSERT INTO schedules (about, rhythm, who, made, due) VALUES ('{order}', 'every 6h', 'nobody', 0, {})",
-            now()
-        ));
-    }
-    // The last one may be, and comes behind all others.
-    let done = scan_is(&url, 1, "done");
-    assert_eq!((&done["schedule"], &done["order"]["targets"]), (&json!(6), &json!("127.7.0.7")));
-    assert_eq!(get_json(&format!("{url}api/scans"))["scans"].as_array().map(Vec::len), Some(1));
-    let seen = get_json(&format!("{url}api/hosts"));
-    let seen: Vec<_> = seen["hosts"].as_array().expect("hosts").iter().map(|host| &host["address"]).collect();
-    assert_eq!(seen, ["127.0.0.1", "127.7.0.7", "127.7.1.1"].iter().skip(1).collect::<Vec<_>>());
-    drop(process);
+fn a_job_that_was_written_by_hand_is_judged_by_what_takes_it() {
+    on_both(|place| {
+        let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+        place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+        let flags = ["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24", "--scan-rate", "50"];
+        let (_process, url) = place.site(&flags);
+        let api = format!("{url}api/scans");
+        let fine = json!({ "mode": "ssh", "targets": "127.7.0.7", "ports": port.to_string(), "rate": 9 });
+        assert_eq!(post(&api, &fine).1["scan"], 1);
+        scan_is(&url, 1, "done");
+        // The same again, each with another change.
+        let changes = [
+            ("\"127.7.0.7\"", "\"127.7.2.1\"", "not within"),
+            ("\"rate\":9", "\"rate\":51", "limit of --scan-rate"),
+            ("\"rate\":9", "\"rate\":null", "limit of --scan-rate"),
+            ("--ports=", "--retries=", "no flag of a page"),
+            ("--ports=", "--output=", "no flag of a page"),
+            ("\"named\":[]", "\"named\":[[\"127.7.2.1\",\"a\"]]", "no names"),
+        ];
+        for (before, after, _) in changes {
+            place.change(&format!(
+                "INSERT INTO fleet_scans (about, what, targets, shards, attempts, pool)
+                 SELECT 'by hand', replace(what, '{before}', '{after}'), 1, 1, 1, pool FROM fleet_scans WHERE id = 1"
+            ));
+        }
+        for ((_, _, why), number) in changes.iter().zip(2..) {
+            let failed = scan_is(&url, number, "failed");
+            let told = failed["error"].as_str().unwrap_or_default();
+            assert!(told.contains(why) && failed["over"] == 0, "{failed}");
+        }
+        let seen = get_json(&format!("{url}api/hosts"));
+        let seen: Vec<_> =
+            seen["hosts"].as_array().expect("hosts").iter().map(|host| &host["address"]).collect();
+        assert_eq!(seen, ["127.7.0.7", "127.7.1.1"]);
+    });
+}
 
-    // What starts them believes nobody, not even the page.
-    let mut runner = Command::new(PROGRAM)
-        .arg("scan-runner")
-        .current_dir(place.folder.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let mut calls = runner.stdin.take().expect("it is piped");
-    let mut answers = BufReader::new(runner.stdout.take().expect("it is piped")).lines();
-    let inventory: Vec<u8> = b"net.db".to_vec();
-    let bounds = json!({ "allowed": ["127.7.0.0/24"], "rate": 50 });
-    let setup = json!({ "inventory": inventory, "password": null, "bounds": bounds, "rules": [] });
-    writeln!(calls, "{setup}").expect("it reads");
-    for (order, why) in orders.iter().zip(["not within", "rate:", "a name can resolve", "ports:"]) {
-        writeln!(calls, "{}", json!({ "Start": { "number": 7, "order": order } })).expect("it reads");
-        let answer = answers.next().expect("an answer").expect("a line");
-        assert!(answer.contains("Refused") && answer.contains(why), "{order}: {answer}");
-    }
-    assert_eq!(children(runner.id()), Vec::<u32>::new());
-    writeln!(calls, "{}", json!({ "Start": { "number": 7, "order": orders[5] } })).expect("it reads");
-    let answer = answers.next().expect("an answer").expect("a line");
-    assert_eq!(serde_json::from_str::<Value>(&answer).expect("JSON"), json!({ "Jobs": [] }));
-    drop(calls);
-    assert!(runner.wait().expect("it ends").success());
+#[test]
+fn the_last_scans_of_a_page_stay() {
+    on_both(|place| {
+        let port = ssh_servers(|_| b"SSH-2.0-OpenSSH_9.2\r\n".to_vec());
+        place.scan(&format!("ssh 127.7.1.1 -p {port}"));
+        let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
+        let order = json!({ "mode": "ssh", "targets": "127.7.0.7", "ports": port.to_string(), "rate": 9 });
+        assert_eq!(post(&format!("{url}api/scans"), &order).1["scan"], 1);
+        scan_is(&url, 1, "done");
+        for _ in 0..100 {
+            place.change(
+                "INSERT INTO fleet_scans (about, what, targets, shards, attempts, pool, state)
+                 SELECT about, what, targets, shards, attempts, pool, 'done' FROM fleet_scans
+                 WHERE id = (SELECT max(id) FROM fleet_scans)",
+            );
+        }
+        let scans = get_json(&format!("{url}api/scans"));
+        let numbers: Vec<_> =
+            scans["scans"].as_array().expect("scans").iter().map(|scan| &scan["scan"]).collect();
+        assert_eq!((numbers.len(), numbers[0], numbers[99]), (100, &json!(101), &json!(2)));
+    });
 }

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &FleetDoctorArgs) -> Result<CliExitCode, CommandFai
         match check.found {
             Ok(found) if found.is_empty() => findings.push(finding(CheckState::Fine, check.sound.to_owned())),
             Ok(found) => {
-                findings.extend(found.into_iter().map(|message| finding(CheckState::Fault, message)))
+                findings.extend(found.into_iter().map(|message| finding(CheckState::Fault, message)));
             }
             Err(why) => findings.push(finding(CheckState::NotChecked, why)),
         }

@@ -5,32 +5,26 @@ mod init;
 mod results;
 mod rules;
 mod text;
+mod worker;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
-use rustix::thread::CapabilitySet;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::exit_code::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
 use super::inventory::row_writer::{RowOutputFlags, RowWriter};
-use super::scan::fleet_scan::{FleetScanSpec, task};
+use super::scan::fleet_scan::FleetScanSpec;
 use super::{CliExitCode, CommandFailure, GlobalFlags};
-use crate::confinement::{Confinement, warn_unconfined};
 use crate::database::DatabaseLocation;
 use crate::diagnostics::{log_line, several};
 use crate::fleet::{
-    CronSchedule, ExitCondition, FleetDatabase, FleetError, LARGEST_SHARD, NetworkRate, SHARD, SHARDS,
-    ScanEnd, ScanSubmission, StopRequests, WaitConfig, WaitOutcome, WorkerConfig, WorkerSummary,
+    CronSchedule, FleetDatabase, FleetError, LARGEST_SHARD, NetworkRate, SHARD, SHARDS, ScanEnd,
+    ScanSubmission, WaitConfig, WaitOutcome,
 };
 use crate::inventory::parse_age;
-use crate::privileges::{FILES, leave_root_or_warn};
 
 /// Flags of `bannerwall fleet`.
 #[derive(Debug, Args)]
@@ -63,7 +57,7 @@ enum FleetCommand {
     /// printed.
     Submit(SubmitArgs),
     /// Scan shards, and write their results into the database.
-    Worker(WorkerArgs),
+    Worker(worker::WorkerArgs),
     /// Show the state of scans and sensors.
     #[command(
         after_help = "Example:\n  bannerwall fleet status 1 --format json --database postgresql://ann@db/net"
@@ -197,7 +191,8 @@ struct SubmitArgs {
 #[command(after_help = "Example:
   bannerwall fleet schedule '30 3 * * 1-5 Europe/Berlin' ssh 192.0.2.0/24 --database postgresql://ann@db/net")]
 struct ScheduleArgs {
-    /// Crontab: minute, hour, day, month, day of the week and time zone [default: UTC].
+    /// `every 6h`, `daily 03:30`, or a crontab: minute, hour, day, month, day of the week and time zone
+    /// [default: UTC].
     #[arg(value_name = "CRONTAB")]
     cron: CronSchedule,
     #[command(flatten)]
@@ -233,50 +228,10 @@ struct FleetScanFlags {
     every: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(
-    after_help = "SIGTERM stops a worker in order: it finishes and writes targets under way, and gives the rest back.
-
-Examples:
-  bannerwall fleet worker --database postgresql://worker@db/net
-  bannerwall fleet worker --until-empty --rate 2000 --name east-1 --database postgresql://worker@db/net"
-)]
-struct WorkerArgs {
-    #[command(flatten)]
-    database: DatabaseFlag,
-    /// Name of the worker, also as a sensor in the inventory [default: the host's name].
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Rate limit of this worker, in targets a second.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    rate: Option<u32>,
-    /// Silence of a worker after which others take over its shards.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = lease)]
-    lease: Duration,
-    /// Exit after one shard.
-    #[arg(long, conflicts_with = "until_empty")]
-    once: bool,
-    /// Exit once all scans are done.
-    #[arg(long)]
-    until_empty: bool,
-    /// Do not confine the worker to the network, for debugging. A malicious reply that exploits a bug could
-    /// then open every file and run every program.
-    #[arg(long)]
-    no_sandbox: bool,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ResultFormat {
     Json,
     Csv,
-}
-
-/// Parses a lease, which must be long enough for its renewal.
-fn lease(text: &str) -> anyhow::Result<Duration> {
-    const BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
-    let lease = duration(text)?;
-    anyhow::ensure!(BOUNDS.0 <= lease && lease <= BOUNDS.1, "must be from 1s to 1h");
-    Ok(lease)
 }
 
 impl From<FleetError> for CommandFailure {
@@ -294,7 +249,7 @@ pub(super) fn run(arguments: &FleetArgs, global: &GlobalFlags) -> Result<CliExit
         FleetCommand::Merge(arguments) => init::merge(arguments, global.quiet),
         FleetCommand::Submit(arguments) => submit(arguments, global),
         FleetCommand::Schedule(arguments) => schedule(arguments, global),
-        FleetCommand::Worker(arguments) => worker(arguments, global.quiet),
+        FleetCommand::Worker(arguments) => worker::run(arguments, global.quiet),
         FleetCommand::Status { scan, database, output } => status(*scan, database, output),
         FleetCommand::Wait { scans, database, timeout } => {
             let config =
@@ -326,7 +281,7 @@ pub(super) fn run(arguments: &FleetArgs, global: &GlobalFlags) -> Result<CliExit
         }
         FleetCommand::Schedules { database, output } => schedules(database, output),
         FleetCommand::Unschedule { schedule, database } => {
-            database.open()?.unschedule(*schedule)?;
+            database.open()?.unschedule(*schedule, None)?;
             Ok(CliExitCode::Done)
         }
     }
@@ -374,8 +329,11 @@ impl FleetScanFlags {
                  pass a larger --shard-targets, or fewer targets"
             )));
         }
-        let submission =
-            ScanSubmission { about: scan.about(), order, targets, shards, attempts: self.attempts, rate };
+        let submission = ScanSubmission {
+            shards,
+            attempts: self.attempts,
+            ..ScanSubmission::new(scan.about(), order, targets, rate)
+        };
         Ok((FleetDatabase::make(place)?, submission))
     }
 }
@@ -426,54 +384,6 @@ fn schedule(arguments: &ScheduleArgs, global: &GlobalFlags) -> Result<CliExitCod
     super::print(format!("{schedule}\n").as_bytes())
 }
 
-fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
-    let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let config = WorkerConfig {
-        place: arguments.database.place.clone(),
-        name: arguments.name.clone().unwrap_or_else(own_name),
-        lease: arguments.lease,
-        rate: arguments.rate,
-        until: match (arguments.once, arguments.until_empty) {
-            (true, _) => ExitCondition::Once,
-            (false, true) => ExitCondition::Empty,
-            (false, false) => ExitCondition::Told,
-        },
-    };
-    if arguments.no_sandbox {
-        warn_unconfined("an answer");
-    } else {
-        // The ring locks its buffers in memory, and a file may belong to another user.
-        let needed = config.place.file().map_or(CapabilitySet::empty(), |_| FILES);
-        leave_root_or_warn(needed | CapabilitySet::IPC_LOCK);
-        let confinement = Confinement::default().submitting();
-        let confinement = match config.place.file() {
-            Some(file) => confinement.speaking().writing(file),
-            None => confinement.finding_servers(),
-        };
-        confinement.apply_or_warn(quiet);
-    }
-    let stop = StopRequests(Arc::new(AtomicUsize::new(0)));
-    count_signals(Arc::clone(&stop.0))?;
-    let WorkerSummary { targets, shards } = crate::fleet::run(&config, &task, &stop)?;
-    if !quiet {
-        log_line(format_args!("{}, {} finished", several(targets, "target"), several(shards, "shard")));
-    }
-    Ok(CliExitCode::Done)
-}
-
-/// Counts SIGINT and SIGTERM on a separate thread.
-fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), CommandFailure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for _ in signals.forever() {
-            if counter.fetch_add(1, Relaxed) == 0 {
-                log_line("bannerwall: giving the shards back; interrupt again to abandon targets under way");
-            }
-        }
-    })?;
-    Ok(())
-}
-
 fn status(
     scan: Option<i64>,
     database: &DatabaseFlag,
@@ -487,7 +397,7 @@ fn status(
             rows.add(&status, || text::status(&status))?;
         }
         None => {
-            for scan in queue.scans()? {
+            for scan in queue.scans(None)? {
                 rows.add(&scan, || text::scan(&scan))?;
             }
             // CSV has the columns of scans, which do not fit sensors.
@@ -502,7 +412,7 @@ fn status(
 
 fn schedules(database: &DatabaseFlag, output: &RowOutputFlags) -> Result<CliExitCode, CommandFailure> {
     let mut rows = RowWriter::start(output, text::SCHEDULE)?;
-    for planned in database.open()?.schedules()? {
+    for planned in database.open()?.schedules(None)? {
         rows.add(&planned, || text::planned(&planned))?;
     }
     rows.finish()

@@ -12,7 +12,7 @@ use crate::output::EscapedText;
 /// Columns of a scan.
 pub(super) const SCAN: &[&str] = &[
     "scan", "state", "about", "who", "made", "ended", "targets", "over", "shards", "ready", "leased", "done",
-    "parked",
+    "parked", "schedule", "error",
 ];
 
 /// Columns of a schedule.

@@ -15,20 +15,23 @@ use super::{ModeFlagValues, ScanMode, request};
 use crate::cli::rule_paths::{LOCAL_FLAG, RulePurpose, RulesFlag};
 use crate::cli::{CommandFailure, GlobalFlags};
 use crate::diagnostics::log_line;
-use crate::fleet::{FileKind, RuleFile, ScanOrder, ScanTask, leads_down};
+use crate::fleet::{FileKind, RuleFile, ScanOrder, ScanSubmission, ScanTask, leads_down};
 use crate::output::eve::EveOptions;
 use crate::rules::{RuleSelection, RuleSet, TextSource};
 use crate::scan::ProbeOptions;
 use crate::scan::pacing::ScanRate;
 use crate::scan::session::{self, ObserverDecision, ScanObserver, ScanOptions, TargetOptions};
+
 use crate::scan::targets::{SkippedReserved, TargetCounts};
+use crate::serve::ScanPreparer;
 
 /// Flags that an order can hold, by their ids.
-const HELD: [&str; 26] = [
+const HELD: [&str; 27] = [
     "ports",
     "matches",
     "max_bytes",
     "hassh",
+    "host_key",
     "protocol",
     "starttls",
     "alpn",
@@ -181,13 +184,24 @@ impl FleetScanSpec {
         global: &GlobalFlags,
     ) -> Result<(ScanOrder, u64, Option<u32>), CommandFailure> {
         let request = request(&self.mode, global)?;
-        let common = request.common;
         let judged = load_rules(&request, global)?;
         let rules = judged
             .as_ref()
             .map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, &flag.selection(RulePurpose::Scan)?))?;
         let set = judged.map_or_else(RuleSet::empty, |(rules, _)| rules);
-        let options = options_judged_by((set, None), &request, global)?;
+        self.order_with((set, rules), &request, global)
+    }
+
+    /// Returns the order with rules that are loaded and packed already, the number of targets and the rate
+    /// limit.
+    fn order_with(
+        &self,
+        (set, rules): (RuleSet, Vec<RuleFile>),
+        request: &ModeFlagValues<'_>,
+        global: &GlobalFlags,
+    ) -> Result<(ScanOrder, u64, Option<u32>), CommandFailure> {
+        let common = request.common;
+        let options = options_judged_by((set, None), request, global)?;
         let targets = session::targets(&options, &mut ExclusionReporter { quiet: global.quiet })?;
         if targets.len() == 0 {
             return Err(CommandFailure::Usage(anyhow!("no targets are left")));
@@ -225,6 +239,45 @@ impl FleetScanSpec {
         let words = common.targets.iter().cloned().chain(file).chain(self.flags.iter().cloned());
         let about: Vec<String> = std::iter::once(self.name.clone()).chain(words).collect();
         about.join(" ").chars().take(400).collect()
+    }
+}
+
+/// Returns what makes submissions of the arguments of a page's scans, by rules that are read once.
+pub(in crate::cli) fn preparer(paths: &[PathBuf]) -> Result<ScanPreparer, CommandFailure> {
+    let flag = RulesFlag::default().with_paths(paths);
+    let rules = match flag.missing()? {
+        Some(_) => Vec::new(),
+        None => packed(&flag.load(RulePurpose::Scan, true)?, &flag.selection(RulePurpose::Scan)?)?,
+    };
+    Ok(ScanPreparer(Arc::new(move |words| {
+        let global = GlobalFlags { config: None, quiet: true, verbose: 0 };
+        let spec = parse(words)?.1;
+        let request = request(&spec.mode, &global).map_err(reason)?;
+        let is_matched = !matches!(request.probe, ProbeOptions::Connect);
+        let rules = if is_matched { rules.clone() } else { Vec::new() };
+        let made = spec.order_with((RuleSet::empty(), rules), &request, &global);
+        let (order, targets, rate) = made.map_err(reason)?;
+        Ok(ScanSubmission::new(spec.about(), order, targets, rate))
+    })))
+}
+
+/// Parses the flags of a scan; returns them with their sources.
+fn parse<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<(ArgMatches, FleetScanSpec), String> {
+    let command = <ScanFlagParser as clap::CommandFactory>::command();
+    let words = words.into_iter().map(|word| word.as_ref().to_owned());
+    let matches = command.try_get_matches_from(words).map_err(first_line)?;
+    let spec = FleetScanSpec::from_arg_matches(&matches).map_err(first_line)?;
+    Ok((matches, spec))
+}
+
+fn first_line(error: clap::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+fn reason(failure: CommandFailure) -> String {
+    match failure {
+        CommandFailure::Clap(error) => first_line(error),
+        CommandFailure::Usage(error) | CommandFailure::Unsupported(error) => format!("{error:#}"),
     }
 }
 
@@ -280,24 +333,16 @@ pub(in crate::cli) fn packed(
 ///
 /// The order holds a forbidden or unknown flag.
 pub(in crate::cli) fn task(order: &ScanOrder) -> Result<ScanTask, String> {
-    let words = std::iter::once(&order.mode).chain(&order.flags);
-    let command = <ScanFlagParser as clap::CommandFactory>::command();
-    let told = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
-    let matches = command.try_get_matches_from(words).map_err(told)?;
     // This repeats the submitter's checks, since the database's content is not trusted.
-    let FleetScanSpec { mode, .. } = FleetScanSpec::from_arg_matches(&matches).map_err(told)?;
+    let (matches, FleetScanSpec { mode, .. }) = parse(std::iter::once(&order.mode).chain(&order.flags))?;
     let (name, own) = matches.subcommand().ok_or("no mode")?;
     if let Some(flag) = READ.iter().find(|id| own.value_source(id) == Some(ValueSource::CommandLine)) {
         return Err(format!("`{name}` has {flag}, which an order cannot hold"));
     }
     let global = GlobalFlags { config: None, quiet: true, verbose: 0 };
-    let failed = |failure: CommandFailure| match failure {
-        CommandFailure::Clap(error) => told(error),
-        CommandFailure::Usage(error) | CommandFailure::Unsupported(error) => format!("{error:#}"),
-    };
-    let request = request(&mode, &global).map_err(failed)?;
-    let rules = unpacked(&order.rules, &request.common.rules).map_err(failed)?;
-    let options = options_judged_by((rules, None), &request, &global).map_err(failed)?;
+    let request = request(&mode, &global).map_err(reason)?;
+    let rules = unpacked(&order.rules, &request.common.rules).map_err(reason)?;
+    let options = options_judged_by((rules, None), &request, &global).map_err(reason)?;
     let eve = EveOptions { strict: false, headers: request.common.log_headers.lists() };
     Ok(ScanTask { options: ScanOptions { targets: TargetOptions::default(), ..options }, eve })
 }

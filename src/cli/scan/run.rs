@@ -32,7 +32,6 @@ use crate::scan::{ProbeOptions, SshOptions};
 const LISTED_WHOLE: u64 = 256;
 
 pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<CliExitCode, CommandFailure> {
-    crate::serve::runner::end_with_parent().map_err(CommandFailure::usage)?;
     let common = request.common;
     let lists = [&common.input, &common.exclude_file].into_iter().flatten().map(Path::new);
     check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;

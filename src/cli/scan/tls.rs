@@ -38,6 +38,7 @@ impl TlsArgs {
     ) -> Result<TlsOptions, CommandFailure> {
         let authorities = match &self.ca {
             Some(path) => TrustedAuthorities::read(path)
+                .map(Arc::new)
                 .map_err(|error| CommandFailure::Usage(anyhow!("--ca {error}")))?,
             None => TrustedAuthorities::of_system(),
         };
@@ -46,7 +47,6 @@ impl TlsArgs {
                 "bannerwall: this system has no certificate authorities, so no certificate is reported as valid (pass --ca)",
             );
         }
-        let authorities = Arc::new(authorities);
         Ok(TlsOptions { name: self.sni.clone(), alpn, second, with, starttls, authorities })
     }
 

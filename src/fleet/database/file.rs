@@ -65,8 +65,8 @@ pub(super) fn begin(
     if link.execute(moved, values![schedule, next, missed, why])? == 0 {
         return Ok(None);
     }
-    let enter = "INSERT INTO fleet_scans (schedule, about, what, targets, shards, attempts, who)
-         SELECT id, about, what, targets, shards, attempts, who FROM fleet_schedules
+    let enter = "INSERT INTO fleet_scans (schedule, about, what, targets, shards, attempts, who, pool)
+         SELECT id, about, what, targets, shards, attempts, who, pool FROM fleet_schedules
          WHERE id = ?1 AND ?2 = 1
            AND NOT EXISTS (SELECT 1 FROM fleet_scans WHERE schedule = ?1 AND state = 'open') RETURNING id";
     let scan = link.one(enter, values![schedule, begins], |row| row.get(0))?;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::FleetDatabase;
-use crate::database::{QueryRow, values};
+use crate::database::{QueryRow, SqlParameter, values};
 use crate::fleet::{FleetError, ScanOrder};
 
 /// A scan that is to be entered.
@@ -22,6 +22,10 @@ pub struct ScanSubmission {
     pub attempts: u64,
     /// Targets a second, all workers together; none where there is no limit.
     pub rate: Option<u32>,
+    /// The workers that may scan it; none for those without a pool.
+    pub pool: Option<String>,
+    /// The person that requests it; the database's role if absent.
+    pub who: Option<String>,
 }
 
 /// As the tables have a scan.
@@ -33,6 +37,11 @@ pub(super) struct ScanEntry<'a> {
     pub(super) attempts: i64,
 }
 
+/// Returns the condition of rows of the pool in a parameter; of all rows if that is absent.
+pub(super) fn of_pool(parameter: u8) -> String {
+    format!("coalesce(pool, '') = coalesce(?{parameter}, pool, '')")
+}
+
 impl FleetDatabase {
     /// Enters a scan, which the server cuts into shards; its number.
     ///
@@ -41,10 +50,15 @@ impl FleetDatabase {
     pub fn submit(&self, submission: &ScanSubmission) -> Result<i64, FleetError> {
         let what = submission.what();
         let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
-        let scan =
-            "INSERT INTO fleet_scans (about, what, targets, shards, attempts) VALUES (?1, ?2, ?3, ?4, ?5)
-             RETURNING id";
-        let id = self.one(scan, values![about, what, targets, shards, attempts], |row| row.get(0))?;
+        let pool = submission.pool.as_ref();
+        let (column, place) = submission.who_column(7);
+        let scan = format!(
+            "INSERT INTO fleet_scans (about, what, targets, shards, attempts, pool{column})
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6{place}) RETURNING id"
+        );
+        let mut values = values![about, what, targets, shards, attempts, pool].to_vec();
+        values.extend(submission.who.as_ref().map(SqlParameter::from));
+        let id = self.one(&scan, &values, |row| row.get(0))?;
         Ok(id.unwrap_or_default())
     }
 
@@ -137,6 +151,16 @@ impl FleetDatabase {
 }
 
 impl ScanSubmission {
+    /// Returns the submission of a scan in one shard, which is tried once.
+    pub fn new(about: String, order: ScanOrder, targets: u64, rate: Option<u32>) -> Self {
+        Self { about, order, targets, shards: 1, attempts: 1, rate, pool: None, who: None }
+    }
+
+    /// Returns the column of the person and the place of its value, or nothing for the column's default.
+    pub(super) fn who_column(&self, number: u8) -> (&'static str, String) {
+        if self.who.is_some() { (", who", format!(", ?{number}")) } else { ("", String::new()) }
+    }
+
     /// Returns the order as it is stored in the tables.
     pub(super) fn what(&self) -> String {
         serde_json::to_string(&StoredScanOrder { rate: self.rate, order: self.order.clone() })
@@ -158,6 +182,6 @@ impl ScanSubmission {
 /// The order of a scan, and its rate.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct StoredScanOrder {
-    rate: Option<u32>,
+    pub(super) rate: Option<u32>,
     pub(super) order: ScanOrder,
 }

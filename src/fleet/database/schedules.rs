@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::scans::ScanEntry;
+use super::scans::{ScanEntry, of_pool};
 use super::{FleetDatabase, file};
 use crate::database::{DatabaseError, QueryRow, SqlParameter, values};
 use crate::diagnostics::log_line;
@@ -26,7 +26,7 @@ const COUNTED: u64 = 10_000;
 pub struct ScheduledScan {
     /// The schedule's number.
     pub schedule: i64,
-    /// The times, as a crontab.
+    /// The times: `every 6h`, `daily 03:30 Europe/Berlin` or a crontab.
     pub cron: String,
     /// Description of the scan.
     pub about: String,
@@ -60,34 +60,44 @@ impl FleetDatabase {
         let due = cron.next(now).ok_or(FleetError::NeverDue)?;
         let what = submission.what();
         let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
-        let query =
-            "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap, longest)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING id";
         let (gap, longest) = cron.gaps(now).unwrap_or((YEAR, YEAR));
-        let values = values![about, what, targets, shards, attempts, cron.text(), due.millis(), gap, longest];
-        let id = self.one(query, values, |row| row.get(0))?;
+        let (pool, (column, place)) = (submission.pool.as_ref(), submission.who_column(11));
+        let query = format!(
+            "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap, longest,
+               pool{column}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10{place}) RETURNING id"
+        );
+        let (cron, due) = (cron.text(), due.millis());
+        let mut values =
+            values![about, what, targets, shards, attempts, cron, due, gap, longest, pool].to_vec();
+        values.extend(submission.who.as_ref().map(SqlParameter::from));
+        let id = self.one(&query, &values, |row| row.get(0))?;
         Ok(id.unwrap_or_default())
     }
 
-    /// Forgets a schedule; what it has begun goes on.
+    /// Forgets a schedule, of a pool or of any; what it has begun goes on.
     ///
     /// # Errors
     /// There is none of that number.
-    pub fn unschedule(&self, id: i64) -> Result<(), FleetError> {
-        let gone = self.beside.link().execute("DELETE FROM fleet_schedules WHERE id = ?1", values![id]);
+    pub fn unschedule(&self, id: i64, pool: Option<&str>) -> Result<(), FleetError> {
+        let query = format!("DELETE FROM fleet_schedules WHERE id = ?1 AND {}", of_pool(2));
+        let gone = self.beside.link().execute(&query, values![id, pool]);
         match gone.map_err(|error| self.fault(error))? {
             0 => Err(FleetError::NoSchedule(id)),
             _ => Ok(()),
         }
     }
 
-    /// All schedules.
+    /// All schedules, of a pool or of all.
     ///
     /// # Errors
     /// What the database says.
-    pub fn schedules(&self) -> Result<Vec<ScheduledScan>, FleetError> {
-        let query = "SELECT id, cron, about, who, due, missed, missed_at, missed_why FROM fleet_schedules ORDER BY id";
-        self.all(query, &[], |row| {
+    pub fn schedules(&self, pool: Option<&str>) -> Result<Vec<ScheduledScan>, FleetError> {
+        let query = format!(
+            "SELECT id, cron, about, who, due, missed, missed_at, missed_why FROM fleet_schedules
+             WHERE {} ORDER BY id",
+            of_pool(1)
+        );
+        self.all(&query, values![pool], |row| {
             Ok(ScheduledScan {
                 schedule: row.get(0)?,
                 cron: row.get(1)?,
@@ -112,20 +122,24 @@ impl FleetDatabase {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::fleet) fn begin_due(&self, now: InventoryTime) -> Result<(), DatabaseError> {
+    pub(in crate::fleet) fn begin_due(
+        &self,
+        now: InventoryTime,
+        pool: Option<&str>,
+    ) -> Result<(), DatabaseError> {
         let due = "SELECT id, cron, due, EXISTS (SELECT 1 FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
-             FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1";
+             FROM fleet_schedules s WHERE due <= ?1 AND s.pool IS NOT DISTINCT FROM ?2 ORDER BY id LIMIT 1";
         let link = self.beside.link();
         let Some(DueSchedule { id, cron, due, runs }) =
-            link.one(due, values![now.millis()], DueSchedule::read)?
+            link.one(due, values![now.millis(), pool], DueSchedule::read)?
         else {
             return Ok(());
         };
         let cron = cron.parse::<CronSchedule>().ok();
-        let next = cron.as_ref().and_then(|cron| cron.next(now));
+        let (more, last) = cron.as_ref().map_or((0, due), |cron| cron.due(due, now, COUNTED));
+        let next = cron.as_ref().and_then(|cron| cron.next(last));
         // What is never due again is kept for whoever looks.
         let next = next.map_or(now.millis() + YEAR, InventoryTime::millis);
-        let (more, last) = cron.map_or((0, due), |cron| cron.due(due, now, COUNTED));
         let is_late = now.millis() - last.millis() > LATE;
         let why = if runs { Some("the previous scan still runs") } else { is_late.then_some(NOBODY) };
         // The last of those that were due may begin still, where that was a moment ago.

@@ -31,6 +31,8 @@ pub(in crate::fleet) struct ShardLease {
 #[derive(Debug)]
 pub(in crate::fleet) struct ScanAssignment {
     pub(in crate::fleet) order: ScanOrder,
+    /// Targets a second, all workers together.
+    pub(in crate::fleet) rate: Option<u32>,
     /// Into how many shards it is cut.
     pub(in crate::fleet) shards: u64,
     /// For a person.
@@ -128,20 +130,25 @@ impl FleetDatabase {
     }
 
     /// The oldest scan of which there is something to take, but for these.
-    pub(in crate::fleet) fn next_scan(&self, but: &[i64]) -> Result<Option<i64>, DatabaseError> {
-        let query = "SELECT f.id FROM fleet_scans f WHERE f.state = 'open'
+    pub(in crate::fleet) fn next_scan(
+        &self,
+        pool: Option<&str>,
+        but: &[i64],
+    ) -> Result<Option<i64>, DatabaseError> {
+        let query = "SELECT f.id FROM fleet_scans f WHERE f.state = 'open' AND f.pool IS NOT DISTINCT FROM ?2
                AND EXISTS (SELECT 1 FROM fleet_shards s WHERE s.scan = f.id AND s.state = 'ready')
              ORDER BY f.id LIMIT ?1";
         let most = i64::try_from(but.len()).unwrap_or(i64::MAX).saturating_add(1);
-        let found = self.beside.link().all(query, values![most], |row| row.get::<i64>(0))?;
+        let found = self.beside.link().all(query, values![most, pool], |row| row.get::<i64>(0))?;
         Ok(found.into_iter().find(|scan| !but.contains(scan)))
     }
 
-    /// True if any scan is not over, whichever worker runs it.
-    pub(in crate::fleet) fn has_open(&self) -> Result<bool, DatabaseError> {
-        let query = "SELECT EXISTS (SELECT 1 FROM fleet_scans f WHERE state = 'open'
+    /// True if any scan of the pool is not over, whichever worker runs it.
+    pub(in crate::fleet) fn has_open(&self, pool: Option<&str>) -> Result<bool, DatabaseError> {
+        let query = "SELECT EXISTS (SELECT 1 FROM fleet_scans f
+             WHERE state = 'open' AND f.pool IS NOT DISTINCT FROM ?1
                AND EXISTS (SELECT 1 FROM fleet_shards s WHERE s.scan = f.id AND s.state IN ('ready', 'leased')))";
-        Ok(self.beside.link().one(query, &[], |row| row.get(0))?.unwrap_or_default())
+        Ok(self.beside.link().one(query, values![pool], |row| row.get(0))?.unwrap_or_default())
     }
 
     /// Returns the order of a scan and its number of shards, or the reason why the order cannot be read.
@@ -153,7 +160,7 @@ impl FleetDatabase {
         let Some((what, shards, about)) = found else { return Ok(Err("it is gone".to_owned())) };
         let what =
             serde_json::from_str::<StoredScanOrder>(&what).map_err(|error| format!("its order: {error}"));
-        Ok(what.map(|what| ScanAssignment { order: what.order, shards, about }))
+        Ok(what.map(|what| ScanAssignment { order: what.order, rate: what.rate, shards, about }))
     }
 
     /// Takes shards of a scan, as many as there are up to a number.
@@ -271,7 +278,7 @@ pub(in crate::fleet) fn write(
     }
     let insert = "INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7 = 1, ?8, ?9)";
-    rows.iter().try_for_each(|row| link.queue(insert, row))?;
+    link.execute_for_rows(insert, rows)?;
     Ok(BatchWriteOutcome::Now)
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::FleetDatabase;
+use super::scans::of_pool;
 use crate::database::{DatabaseError, QueryRow, values};
 use crate::fleet::FleetError;
 use crate::inventory::InventoryTime;
@@ -40,6 +41,10 @@ pub struct ScanState {
     pub done: i64,
     /// Number of shards that failed too often.
     pub parked: i64,
+    /// Number of the schedule that began it.
+    pub schedule: Option<i64>,
+    /// The error of a shard that failed too often.
+    pub error: Option<String>,
 }
 
 /// The way a scan ended.
@@ -96,21 +101,44 @@ pub struct WorkerState {
 const SCANS: &str =
     "SELECT id, f.state, about, who, made, f.ended, targets, CAST(coalesce(sum(over), 0) AS INTEGER), f.shards,
     count(*) FILTER (WHERE s.state = 'ready'), count(*) FILTER (WHERE s.state = 'leased'),
-    count(*) FILTER (WHERE s.state = 'done'), count(*) FILTER (WHERE s.state = 'parked')
+    count(*) FILTER (WHERE s.state = 'done'), count(*) FILTER (WHERE s.state = 'parked'),
+    f.schedule, max(s.error) FILTER (WHERE s.state = 'parked')
   FROM fleet_scans f LEFT JOIN fleet_shards s ON s.scan = f.id";
 
 impl FleetDatabase {
-    /// Returns the last scans, the newest first.
+    /// Returns the last scans, the newest first, of a pool or of all.
     ///
     /// # Errors
     ///
     /// The database returns an error.
-    pub fn scans(&self) -> Result<Vec<ScanState>, FleetError> {
+    pub fn scans(&self, pool: Option<&str>) -> Result<Vec<ScanState>, FleetError> {
+        let of_pool = of_pool(2);
         let query = format!(
-            "{SCANS} WHERE f.id IN (SELECT id FROM fleet_scans ORDER BY state = 'open' DESC, id DESC LIMIT ?1)
+            "{SCANS} WHERE f.id IN (SELECT id FROM fleet_scans WHERE {of_pool}
+               ORDER BY state = 'open' DESC, id DESC LIMIT ?1)
              GROUP BY f.id ORDER BY f.id DESC"
         );
-        self.all(&query, values![LISTED], state)
+        self.all(&query, values![LISTED, pool], state)
+    }
+
+    /// Returns the number of scans of a pool that have not ended.
+    ///
+    /// # Errors
+    ///
+    /// The database returns an error.
+    pub fn count_open(&self, pool: &str) -> Result<i64, FleetError> {
+        let query = "SELECT count(*) FROM fleet_scans WHERE state = 'open' AND pool = ?1";
+        Ok(self.one(query, values![pool], |row| row.get(0))?.unwrap_or_default())
+    }
+
+    /// True if a scan is of a pool.
+    ///
+    /// # Errors
+    ///
+    /// The database returns an error.
+    pub fn is_of_pool(&self, scan: i64, pool: &str) -> Result<bool, FleetError> {
+        let query = "SELECT count(*) FROM fleet_scans WHERE id = ?1 AND pool = ?2";
+        Ok(self.one(query, values![scan, pool], |row| row.get::<i64>(0))? > Some(0))
     }
 
     /// Returns the state of a scan.
@@ -193,5 +221,7 @@ fn state(row: &QueryRow<'_>) -> Result<ScanState, DatabaseError> {
         leased: row.get(10)?,
         done: row.get(11)?,
         parked: row.get(12)?,
+        schedule: row.get(13)?,
+        error: row.get(14)?,
     })
 }

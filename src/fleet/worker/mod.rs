@@ -40,6 +40,8 @@ pub struct WorkerConfig {
     pub rate: Option<u32>,
     /// The condition under which the worker exits.
     pub until: ExitCondition,
+    /// The scans that it takes; none for those without a pool.
+    pub pool: Option<String>,
 }
 
 /// The condition under which the worker exits by itself.
@@ -62,8 +64,8 @@ pub struct ScanTask {
     pub eve: EveOptions,
 }
 
-/// Translates an order into a task.
-pub type OrderTranslator<'a> = dyn Fn(&ScanOrder) -> Result<ScanTask, String> + 'a;
+/// Translates an order with its rate into a task, or refuses it.
+pub type OrderTranslator<'a> = dyn Fn(&ScanOrder, Option<u32>) -> Result<ScanTask, String> + 'a;
 
 /// Number of requests to stop: one for a clean stop, two for an immediate one.
 #[derive(Debug, Clone, Default)]
@@ -99,8 +101,9 @@ pub fn run(
     stop: &StopRequests,
 ) -> Result<WorkerSummary, FleetError> {
     let queue = FleetDatabase::open(&config.place)?;
-    // Every worker also merges batches of sensors, so that a fleet on a server needs no separate process.
-    let has_inbox = matches!(config.place, DatabaseLocation::Server(_));
+    // A worker also merges batches of sensors, so that a fleet on a server needs no separate process. A page
+    // merges by itself.
+    let has_inbox = config.pool.is_none() && matches!(config.place, DatabaseLocation::Server(_));
     let merging = has_inbox.then(|| BackgroundMerge::start(&config.place, None));
     let _merging = merging.transpose().map_err(StoreError::Create)?;
     let id = queue.register(&config.name, config.lease)?;
@@ -141,13 +144,15 @@ struct ScanWorker<'a> {
 
 impl ScanWorker<'_> {
     fn work(&mut self, read: &OrderTranslator<'_>) -> Result<(), FleetError> {
+        let config = self.config;
+        let pool = config.pool.as_deref();
         while !self.stop.is_asked() {
             if self.is_due() {
                 self.beat(None);
             }
             self.resting.retain(|(_, until)| Instant::now() < *until);
             let resting: Vec<i64> = self.resting.iter().map(|(scan, _)| *scan).collect();
-            match self.query_server(|queue| queue.next_scan(&resting)) {
+            match self.query_server(|queue| queue.next_scan(pool, &resting)) {
                 Some(Some(scan)) => {
                     self.work_on(scan, read)?;
                     // The scan has ended or has no shard left for this worker: one shard was wanted.
@@ -164,10 +169,13 @@ impl ScanWorker<'_> {
 
     /// True if there is nothing more to do and the worker ends by itself then.
     fn is_enough(&mut self) -> bool {
+        let config = self.config;
         match self.config.until {
             ExitCondition::Told => false,
             ExitCondition::Once => true,
-            ExitCondition::Empty => self.query_server(|queue| queue.has_open()) == Some(false),
+            ExitCondition::Empty => {
+                self.query_server(|queue| queue.has_open(config.pool.as_deref())) == Some(false)
+            }
         }
     }
 
@@ -220,14 +228,15 @@ impl ScanWorker<'_> {
 
     /// Reports to the server, and returns its answer.
     fn beat(&mut self, scan: Option<i64>) -> Option<HeartbeatReply> {
-        let (id, lease) = (self.id, self.config.lease);
+        let (config, id) = (self.config, self.id);
+        let (pool, lease) = (config.pool.as_deref(), config.lease);
         let told = self.query_server(|queue| queue.beat(id, lease, scan))?;
         self.beaten = Some(Instant::now());
         match told {
             Some(beat) => {
                 // Any worker may start due scans, by the server's clock: the workers' clocks may
                 // differ.
-                self.query_server(|queue| queue.begin_due(beat.now));
+                self.query_server(|queue| queue.begin_due(beat.now, pool));
                 Some(beat)
             }
             None => {

@@ -55,7 +55,7 @@ pub(super) fn run(
         queue.limits(scan).map(|limits| (order, limits))
     });
     let Some((ordered, limits)) = told else { return Err(ScanStopReason::Stopped) };
-    let ScanAssignment { order, shards, about } = match ordered {
+    let ScanAssignment { order, rate, shards, about } = match ordered {
         Ok(ordered) => ordered,
         Err(error) => return fail(worker, scan, error),
     };
@@ -70,7 +70,7 @@ pub(super) fn run(
             _ => return Err(ScanStopReason::Rest),
         }
     }
-    let made = read(&order).and_then(|task| Ok((targets(&order, &task)?, task)));
+    let made = read(&order, rate).and_then(|task| Ok((targets(&order, &task)?, task)));
     let (set, task) = match made {
         Ok(made) => made,
         Err(error) => return fail(worker, scan, error),

@@ -6,7 +6,6 @@
 //! each other, and a killed process leaves a consistent database.
 
 mod maintenance;
-mod page_scans;
 mod read;
 mod schema;
 mod sensor_inbox;
@@ -20,7 +19,6 @@ use std::path::Path;
 
 use rusqlite::OpenFlags;
 
-pub use self::page_scans::{PastPageScan, ScanSchedule};
 pub(super) use self::read::PeerBanner;
 pub use self::read::{
     ClientContact, HostRecord, HostRow, InventoryChange, InventoryOverview, InventoryTime, PastRun,

@@ -8,7 +8,7 @@ use crate::database::{DatabaseError, SqliteFile, values};
 const APPLICATION: i64 = 0x6277_6976;
 
 /// One step for each version; the first creates version 1.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     include_str!("schema-1.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -18,6 +18,7 @@ const STEPS: [&str; 9] = [
     include_str!("schema-7.sql"),
     include_str!("schema-8.sql"),
     include_str!("schema-9.sql"),
+    include_str!("schema-10.sql"),
 ];
 
 /// The form of version 4 on a server.

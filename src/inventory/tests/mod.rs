@@ -2,7 +2,6 @@
 
 mod asking;
 mod away;
-mod ordering;
 mod tending;
 
 use std::sync::{Arc, Mutex};

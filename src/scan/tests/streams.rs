@@ -81,7 +81,7 @@ fn ask(alpn: &[&str], second: &[&str], requests: usize, address: SocketAddr) -> 
         second: names(second),
         with: TlsTargets::All,
         starttls: None,
-        authorities: Arc::new(TrustedAuthorities::of_system()),
+        authorities: TrustedAuthorities::of_system(),
     };
     let config = ScannerConfig {
         first_byte_timeout: Duration::from_secs(19),

@@ -1,7 +1,7 @@
 //! Certificate authorities, and the check of servers' certificate chains.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
@@ -52,11 +52,16 @@ pub enum AuthorityError {
 }
 
 impl TrustedAuthorities {
-    /// Returns the authorities of this system, perhaps none.
-    pub fn of_system() -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Self { roots }
+    /// Returns the authorities of this system, perhaps none. The first call reads them, so that it must come
+    /// before the confinement.
+    pub fn of_system() -> Arc<Self> {
+        static SYSTEM: OnceLock<Arc<TrustedAuthorities>> = OnceLock::new();
+        let read = || {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            Arc::new(Self { roots })
+        };
+        Arc::clone(SYSTEM.get_or_init(read))
     }
 
     /// Reads the authorities of a PEM file.

@@ -82,7 +82,7 @@ pub(super) struct AccessControl {
     failures: LoginFailures,
 }
 
-/// Sender of a request, for the journal.
+/// Sender of a request, for messages and the queue of scans.
 #[derive(Debug, Clone)]
 pub(super) struct RequestUser(pub(super) String);
 

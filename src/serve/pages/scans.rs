@@ -12,14 +12,14 @@ use serde::Deserialize;
 use crate::serve::access::RequestUser;
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::response::{RequestError, page};
-use crate::serve::scans::{PageScanMode, PageScanOrder, ScanListing, ScheduleTimes, on};
+use crate::serve::scans::{PageScanMode, PageScanOrder, ScanBoard, on, parse_when};
 
 #[derive(Template)]
 #[template(path = "scans.html")]
 struct ScansPage {
     here: &'static str,
     /// None if this page may not start scans.
-    board: Option<ScanListing>,
+    board: Option<ScanBoard>,
     sent: ScanForm,
     refused: Option<String>,
     modes: [PageScanMode; 6],
@@ -53,7 +53,7 @@ impl ScanForm {
     /// Returns the initial content of the form.
     fn usual(reader: &DatabaseReader) -> Self {
         let rate =
-            reader.scans().map_or_else(|_| String::new(), |scans| scans.bounds.usual_rate().to_string());
+            reader.scans().map_or_else(|_| String::new(), |scans| scans.bounds().usual_rate().to_string());
         let [targets, ports, when] = [(); 3].map(|()| String::new());
         Self { mode: PageScanMode::Ssh, targets, ports, rate, host_key: false, when }
     }
@@ -85,10 +85,10 @@ pub(super) async fn start(
     let Form(sent) = sent.map_err(|refused| RequestError::Bad(refused.body_text()))?;
     let outcome = match (sent.order(), sent.when.trim()) {
         (Err(fault), _) => Err(fault),
-        (Ok(order), "") => on(&scans, move |scans| scans.begin(&order, &who.0)).await,
-        (Ok(order), when) => match when.parse::<ScheduleTimes>() {
-            Ok(rhythm) => on(&scans, move |scans| scans.schedule(&order, rhythm, &who.0)).await,
-            Err(why) => Err(RequestError::bad(why)),
+        (Ok(order), "") => on(&scans, move |scans| scans.submit(&order, &who.0)).await,
+        (Ok(order), when) => match parse_when(when) {
+            Ok(cron) => on(&scans, move |scans| scans.schedule(&order, &cron, &who.0)).await,
+            Err(fault) => Err(fault),
         },
     };
     match outcome {
@@ -127,10 +127,10 @@ async fn filled(
     watches: bool,
 ) -> Result<Response, RequestError> {
     let board = match reader.scans() {
-        Ok(scans) => Some(reader.ask(move |inventory| scans.board(inventory)).await?),
+        Ok(scans) => Some(on(&scans, |scans| scans.board()).await?),
         Err(_) => None,
     };
     let watches =
-        watches && board.as_ref().is_some_and(|board| board.scans.iter().any(|it| it.state == "running"));
+        watches && board.as_ref().is_some_and(|board| board.scans.iter().any(|it| it.ended.is_none()));
     Ok(page(&ScansPage { here: "scans", board, sent, refused, modes: PageScanMode::ALL, watches }))
 }

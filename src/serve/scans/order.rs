@@ -1,11 +1,11 @@
 //! Order of a scan: checks it against the permissions, and builds the scan's arguments.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::fleet::ScanOrder;
 use crate::scan::targets::{PortSet, addresses};
 
 /// Limit of target words.
@@ -18,7 +18,7 @@ const TEXT: usize = 8_192;
 const RATE: u32 = 1_000;
 
 /// Mode of the scan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PageScanMode {
     /// Open ports.
@@ -66,22 +66,46 @@ impl ScanPermissions {
     pub(crate) fn usual_rate(&self) -> u32 {
         RATE.min(self.rate)
     }
+
+    /// Checks a job of the database, which somebody may have written by hand.
+    ///
+    /// # Errors
+    ///
+    /// The job is none that this page submits.
+    pub(super) fn permit(&self, order: &ScanOrder, rate: Option<u32>) -> Result<(), String> {
+        if !rate.is_some_and(|rate| (1..=self.rate).contains(&rate)) {
+            return Err(format!(
+                "rate: must be from 1 to {} targets a second (limit of --scan-rate)",
+                self.rate
+            ));
+        }
+        if PageScanMode::ALL.iter().all(|mode| mode.name() != order.mode) {
+            return Err(format!("{}: no mode of a page's scan", order.mode));
+        }
+        let is_own = |flag: &&String| {
+            *flag == "--host-key" || ["--rate=", "--ports="].iter().any(|own| flag.starts_with(own))
+        };
+        if let Some(flag) = order.flags.iter().find(|flag| !is_own(flag)) {
+            return Err(format!("{flag}: no flag of a page's scan"));
+        }
+        if !order.named.is_empty() || !order.endpoints.is_empty() {
+            return Err("targets: a page's scan has no names and no ports of single addresses".to_owned());
+        }
+        order.targets.iter().try_for_each(|word| target(word, &self.allowed).map(drop))
+    }
 }
 
 /// One scan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PageScanOrder {
     pub(crate) mode: PageScanMode,
     /// Addresses, networks and ranges, separated by spaces or commas.
     pub(crate) targets: String,
     /// Ports and ranges of ports; empty for the usual ones.
-    #[serde(default)]
     pub(crate) ports: String,
     /// Rate in targets a second.
     pub(crate) rate: u32,
     /// True to request host keys of SSH servers.
-    #[serde(default)]
     pub(crate) host_key: bool,
 }
 
@@ -130,19 +154,6 @@ impl PageScanOrder {
         }
         words.extend(targets);
         Ok(words)
-    }
-}
-
-/// Formats the order for a person.
-impl fmt::Display for PageScanOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let targets = self.targets.split_whitespace().collect::<Vec<_>>().join(" ");
-        write!(f, "{} {targets}", self.mode.name())?;
-        if !self.ports.trim().is_empty() {
-            write!(f, ", ports {}", self.ports.trim())?;
-        }
-        let host_key = if self.host_key { ", with host keys" } else { "" };
-        write!(f, "{host_key}, {} a second", self.rate)
     }
 }
 
@@ -223,11 +234,29 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_says_more_than_one_does_is_none() {
-        let text = serde_json::to_string(&order("192.0.2.1", "22")).unwrap();
-        assert!(serde_json::from_str::<PageScanOrder>(&text).is_ok());
-        for more in [r#"{"output":"/etc/passwd","#, r#"{"mode":"http","#] {
-            assert!(serde_json::from_str::<PageScanOrder>(&text.replacen('{', more, 1)).is_err(), "{more}");
-        }
+    fn a_job_is_refused_for_each_part_that_no_page_submits() {
+        let bounds = ScanPermissions { allowed: vec!["192.0.2.0/25".parse().unwrap()], rate: 50 };
+        let fine = ScanOrder {
+            mode: "ssh".to_owned(),
+            flags: vec!["--rate=9".to_owned(), "--ports=22".to_owned(), "--host-key".to_owned()],
+            targets: vec!["192.0.2.0/26".to_owned(), "192.0.2.100".to_owned()],
+            ..ScanOrder::default()
+        };
+        assert_eq!(bounds.permit(&fine, Some(50)), Ok(()));
+        let with = |change: fn(&mut ScanOrder)| {
+            let mut order = fine.clone();
+            change(&mut order);
+            bounds.permit(&order, Some(9)).unwrap_err()
+        };
+        assert!(bounds.permit(&fine, None).is_err() && bounds.permit(&fine, Some(51)).is_err());
+        assert!(with(|it| it.targets.push("192.0.2.200".to_owned())).contains("not within"));
+        assert!(with(|it| it.targets.push("localhost".to_owned())).contains("a name can resolve"));
+        assert!(with(|it| it.flags.push("--retries=9".to_owned())).contains("--retries=9"));
+        assert!(with(|it| it.flags.push("--host-key=x".to_owned())).contains("--host-key=x"));
+        assert!(with(|it| it.mode = "udp".to_owned()).contains("udp"));
+        assert!(
+            with(|it| it.named.push(("198.51.100.1".parse().unwrap(), "a".to_owned()))).contains("names")
+        );
+        assert!(with(|it| it.endpoints.push(("198.51.100.1:22".parse().unwrap(), None))).contains("names"));
     }
 }

@@ -38,7 +38,7 @@ impl Stage {
             second: Vec::new(),
             with: TlsTargets::All,
             starttls: None,
-            authorities: Arc::new(TrustedAuthorities::of_system()),
+            authorities: TrustedAuthorities::of_system(),
         };
         let probe = TlsProbe::new(ConnectProbe, judge, client_config().unwrap(), &options);
         let address = SocketAddr::from(([192, 0, 2, 1], 443));
