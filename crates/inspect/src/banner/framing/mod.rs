@@ -126,7 +126,8 @@ pub const fn is_lost(hostile: Anomaly, from: Side) -> bool {
         | Anomaly::ChunkUnterminated
         | Anomaly::ChunkLineEnd
         | Anomaly::FramingLost => true,
-        Anomaly::LengthAndChunked | Anomaly::ChunkedBeforeHttp11 => matches!(from, Side::Server),
+        // Of both a length and chunks, clients take the chunks alike.
+        Anomaly::ChunkedBeforeHttp11 => matches!(from, Side::Server),
         _ => false,
     }
 }

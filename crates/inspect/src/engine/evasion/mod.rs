@@ -93,7 +93,7 @@
 //! | an SSH identification within a hello of TLS | told; stopped | `tls_disputed_hello` |
 //! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
 //! | a request whose length or chunks servers have to refuse (RFC 9112 sections 6.3 and 7.1), where what follows it is read | dropped | `http_framing_lost` |
-//! | a response whose end clients disagree on: as for requests, and both a length and chunks, chunks of HTTP/1.0, a body behind a granted `CONNECT` | the same | `http_framing_lost` |
+//! | a response whose end clients disagree on: as for requests, and chunks of HTTP/1.0, a body behind a granted `CONNECT` | the same | `http_framing_lost` |
 //! | chunk extensions beyond 4 KiB, trailers beyond 64 KiB | told; gone over to their end, however long | `http_chunk_extension_too_long`, `http_trailer_too_long` |
 //! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
 //! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |
