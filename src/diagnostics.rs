@@ -9,7 +9,7 @@ pub fn log_line(message: impl Display) {
 }
 
 /// Formats `1 rule` or `2 rules`.
-pub fn several<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+pub fn several<N: Copy + Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {what}{plural}")
 }

@@ -179,7 +179,7 @@ impl Confinement {
             PermittedActivities { network: true, .. } => {}
             // Landlock leaves a right that is not handled as it was, so listening stays possible.
             PermittedActivities { listens: true, .. } => {
-                handled = handled.handle_access(AccessNet::ConnectTcp)?
+                handled = handled.handle_access(AccessNet::ConnectTcp)?;
             }
             _ => handled = handled.handle_access(AccessNet::from_all(NEWEST))?,
         }

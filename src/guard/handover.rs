@@ -98,7 +98,7 @@ impl GuardRun {
         if let Some(facade) = self.facade.take() {
             let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
             failed.iter().for_each(|error| {
-                log_line(format_args!("bannerwall: runs without an endpoint after the takeover: {error}"))
+                log_line(format_args!("bannerwall: runs without an endpoint after the takeover: {error}"));
             });
             self.front = front;
         }

@@ -64,7 +64,7 @@ impl PacketAgeLimit {
             match self.failure {
                 PacketVerdict::Accept => self.metrics.uninspected_packets.inc_by(new),
                 PacketVerdict::Drop | PacketVerdict::Repeat => {
-                    self.metrics.queue_dropped(QueueDrop::Overdue).inc_by(new)
+                    self.metrics.queue_dropped(QueueDrop::Overdue).inc_by(new);
                 }
             }
         } else if self.untold > 0 {

@@ -124,7 +124,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
             command.by_ref().take(follow).for_each(drop);
         }
         let is_ours = command.peek().is_some_and(|word| Path::new(word).ends_with("bannerwall"));
-        if !(is_ours && command.next().is_some()) && !is_run {
+        if !(is_ours && command.next().is_some() || is_run) {
             continue;
         }
         let arguments = command.take_while(|word| !word.starts_with(['>', '<']) && !word.starts_with("2>"));

@@ -32,6 +32,15 @@ pub(in crate::guard) struct KnownBridgeHost {
     witnessed: bool,
 }
 
+#[cfg(test)]
+impl KnownBridgeHost {
+    /// Returns a host behind a tagged port.
+    pub(in crate::guard) fn example() -> Self {
+        let address = IpAddr::from([192, 0, 2, 7]);
+        Self { port: 3, address, ethernet: [2, 0, 0, 0, 0, 7], tag: Some((0x8100, 5)), witnessed: true }
+    }
+}
+
 type Generation = HashMap<(u32, IpAddr), BridgeHost, ahash::RandomState>;
 
 /// Hosts by the port that they are behind. If a host behind another port claims the same address, it gets its

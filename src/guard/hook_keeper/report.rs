@@ -114,7 +114,7 @@ impl HookReporter {
         if fault != self.disowned {
             match &fault {
                 Some(fault) => {
-                    log_line(format_args!("bannerwall: {fault}: this guard gets no packets of it"))
+                    log_line(format_args!("bannerwall: {fault}: this guard gets no packets of it"));
                 }
                 None => log_line("bannerwall: the queues are bound to this guard again"),
             }

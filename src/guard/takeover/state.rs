@@ -450,6 +450,7 @@ mod tests {
             marks_connections: true,
             received: u64::MAX,
             dropped: Some([1, 2, 3]),
+            bridge_hosts: vec![KnownBridgeHost::example()],
             written: 0,
         };
         let unseen = vec![UnseenBody { key: flow.key, until: u32::MAX }];

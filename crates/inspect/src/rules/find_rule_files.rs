@@ -41,7 +41,7 @@ pub(super) fn read(
     for path in files {
         match texts.octets(&path, limits::FILE_OCTETS) {
             Ok(octets) => {
-                sources.extend(decode(&path, octets, report).map(|source| source.with_list_source(texts)))
+                sources.extend(decode(&path, octets, report).map(|source| source.with_list_source(texts)));
             }
             Err(reason) => report.push(unreadable(&path, &reason)),
         }

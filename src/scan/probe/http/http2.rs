@@ -167,7 +167,7 @@ impl Http2Request {
     fn tell(&self, is_answered: bool, tell: &mut impl FnMut(u16, Http2Result<'_>)) {
         match &self.answer {
             Http2Response::Head(head, _) => {
-                tell(self.number, Http2Result::Answered(head, &self.kept, self.length))
+                tell(self.number, Http2Result::Answered(head, &self.kept, self.length));
             }
             Http2Response::Awaited(_) if !is_answered => tell(self.number, Http2Result::Refused),
             Http2Response::Awaited(_) => {}

@@ -79,7 +79,7 @@ impl TargetCounts {
             ExchangeOutcome::None | ExchangeOutcome::Complete => {}
             ExchangeOutcome::Silent => self.silent += 1,
             ExchangeOutcome::Ended | ExchangeOutcome::Reset | ExchangeOutcome::Failed(_) => {
-                self.broken_off += 1
+                self.broken_off += 1;
             }
             ExchangeOutcome::TimedOut | ExchangeOutcome::TooLong => self.unfinished += 1,
             ExchangeOutcome::Foreign => self.foreign += 1,

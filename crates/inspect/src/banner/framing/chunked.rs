@@ -142,13 +142,13 @@ impl ChunkedDecoder {
             // Some servers read an extension up to CR LF, so they find the data at another position.
             (ChunkedPosition::Extension, b'\n') => return Err(Anomaly::ChunkLineEnd),
             (ChunkedPosition::Size | ChunkedPosition::Padding | ChunkedPosition::Extension, b'\r') => {
-                self.place = ChunkedPosition::SizeLf
+                self.place = ChunkedPosition::SizeLf;
             }
             (ChunkedPosition::Size | ChunkedPosition::Padding, b' ' | b'\t') => {
-                self.place = ChunkedPosition::Padding
+                self.place = ChunkedPosition::Padding;
             }
             (ChunkedPosition::Size | ChunkedPosition::Padding, b';') | (ChunkedPosition::Extension, _) => {
-                self.place = ChunkedPosition::Extension
+                self.place = ChunkedPosition::Extension;
             }
             _ => return Err(Anomaly::ChunkSizeInvalid),
         }

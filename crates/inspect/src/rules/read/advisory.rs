@@ -49,7 +49,7 @@ pub(super) fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -
             "spelled" => advisory.spelled = spelled(reader, value),
             "packages" => advisory.lines = lines(reader, value),
             "upstream" => {
-                advisory.upstream = rule_values::requirement(reader, key, value).map(|(asked, _)| asked)
+                advisory.upstream = rule_values::requirement(reader, key, value).map(|(asked, _)| asked);
             }
             "fixed_if" => advisory.fixed_if = markers(reader, key, value),
             "affected_if" => advisory.affected_if = markers(reader, key, value),

@@ -59,7 +59,7 @@ const KEYS: &[(&str, Take)] = &[
     ("severity", |parts, reader, (key, _, value), _| parts.severity = reader.name(key, value, SEVERITIES)),
     ("category", |parts, reader, (key, _, value), _| parts.category = rule_values::line(reader, key, value)),
     ("references", |parts, reader, (key, _, value), _| {
-        parts.references = rule_values::lines(reader, key, value)
+        parts.references = rule_values::lines(reader, key, value);
     }),
     ("tags", |parts, reader, (key, _, value), _| parts.tags = Some(rule_values::labels(reader, key, value))),
     ("profiles", |parts, reader, (key, _, value), _| {

@@ -125,7 +125,7 @@ impl RequestScheduler {
             // One request without a response says nothing about pipelining.
             (_, 0, _) => {}
             (RequestMode::Pipelined, 1, PrematureEnd::Stalled | PrematureEnd::Hurried) => {
-                self.suspect(RequestMode::InTurn)
+                self.suspect(RequestMode::InTurn);
             }
             (_, 1, _) => self.suspect(RequestMode::OneEach),
             (_, _, PrematureEnd::Closed) if self.lapse == Some(answered) => self.per_connection = answered,

@@ -178,7 +178,7 @@ impl DialoguePlay {
             DialogueCaseStep::Client(text) => self.say(Client, &octets(text), size),
             DialogueCaseStep::Server(text) => self.say(Server, &octets(text), size),
             DialogueCaseStep::ClientHello(name) => {
-                self.say(Client, &records(&client_hello(name, 0), 1 << 14), size)
+                self.say(Client, &records(&client_hello(name, 0), 1 << 14), size);
             }
             DialogueCaseStep::ServerHello(protocol) => {
                 self.say(Server, &records(&server_hello(0xc02f, protocol), 1 << 14), size);
