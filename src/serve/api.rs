@@ -15,7 +15,7 @@ use serde_json::json;
 use super::access::RequestUser;
 use super::database_reader::DatabaseReader;
 use super::response::{JsonError, RequestError, json};
-use super::scans::{PageScanMode, PageScanOrder, on, parse_when};
+use super::scans::{PageScanMode, PageScanOrder, PageScans, on, parse_when};
 use super::strict_parameters::StrictParameters;
 use super::{event_stream, rule_test};
 use crate::fleet::sensors_of;
@@ -169,7 +169,7 @@ struct ScanRequest {
 
 async fn scans(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
     let scans = reader.scans()?;
-    Ok(json(&on(&scans, |scans| scans.board()).await?))
+    Ok(json(&on(&scans, PageScans::board).await?))
 }
 
 async fn scan(

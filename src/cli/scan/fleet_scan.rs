@@ -265,18 +265,18 @@ pub(in crate::cli) fn preparer(paths: &[PathBuf]) -> Result<ScanPreparer, Comman
 fn parse<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<(ArgMatches, FleetScanSpec), String> {
     let command = <ScanFlagParser as clap::CommandFactory>::command();
     let words = words.into_iter().map(|word| word.as_ref().to_owned());
-    let matches = command.try_get_matches_from(words).map_err(first_line)?;
-    let spec = FleetScanSpec::from_arg_matches(&matches).map_err(first_line)?;
+    let matches = command.try_get_matches_from(words).map_err(|error| first_line(&error))?;
+    let spec = FleetScanSpec::from_arg_matches(&matches).map_err(|error| first_line(&error))?;
     Ok((matches, spec))
 }
 
-fn first_line(error: clap::Error) -> String {
+fn first_line(error: &clap::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 fn reason(failure: CommandFailure) -> String {
     match failure {
-        CommandFailure::Clap(error) => first_line(error),
+        CommandFailure::Clap(error) => first_line(&error),
         CommandFailure::Usage(error) | CommandFailure::Unsupported(error) => format!("{error:#}"),
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::serve::access::RequestUser;
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::response::{RequestError, page};
-use crate::serve::scans::{PageScanMode, PageScanOrder, ScanBoard, on, parse_when};
+use crate::serve::scans::{PageScanMode, PageScanOrder, PageScans, ScanBoard, on, parse_when};
 
 #[derive(Template)]
 #[template(path = "scans.html")]
@@ -127,7 +127,7 @@ async fn filled(
     watches: bool,
 ) -> Result<Response, RequestError> {
     let board = match reader.scans() {
-        Ok(scans) => Some(on(&scans, |scans| scans.board()).await?),
+        Ok(scans) => Some(on(&scans, PageScans::board).await?),
         Err(_) => None,
     };
     let watches =

@@ -20,9 +20,12 @@ use crate::helper_process::HelperProcess;
 /// Limit of scans that have not ended, and of schedules.
 const LIMIT: usize = 100;
 
+/// Function that makes a submission of a scan's arguments, or returns why they are refused.
+type PrepareScan = dyn Fn(&[String]) -> Result<ScanSubmission, String> + Send + Sync;
+
 /// Makes a submission of the arguments of a scan. The rules are read before the page is confined.
 #[derive(Clone)]
-pub struct ScanPreparer(pub Arc<dyn Fn(&[String]) -> Result<ScanSubmission, String> + Send + Sync>);
+pub struct ScanPreparer(pub Arc<PrepareScan>);
 
 impl fmt::Debug for ScanPreparer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
