@@ -10,6 +10,7 @@ use super::hook::{FamilyFlag, VariantFlag};
 use super::{CliCommand, CliExitCode, CommandFailure, print};
 use crate::doctor::{self, CheckState, DoctorFinding, DoctorOptions, GuardReadError, GuardSettings};
 use crate::hook::{IptablesScope, MarkField, ProgramRunner};
+use crate::output::text::ColourMode;
 
 /// Flags of `bannerwall doctor`.
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ pub(super) struct DoctorArgs {
 pub(super) enum DoctorFormat {
     /// Readable lines for a person.
     Text,
-    /// One JSON object a line; `state` is ok, fault, denied or `not_checked`.
+    /// One JSON object a line; `state` is ok, nothing, fault, denied or `not_checked`.
     Json,
 }
 
@@ -61,13 +62,16 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<CliExitCode, CommandFailure>
 
 /// Prints findings, and returns the exit code of the worst.
 pub(super) fn show(findings: &[DoctorFinding], format: DoctorFormat) -> Result<CliExitCode, CommandFailure> {
-    let mut text = String::new();
+    let (mut text, colour) = (String::new(), ColourMode::for_stream(&std::io::stdout()));
     for finding in findings {
         // Writing to a String cannot fail.
         let _ = match format {
-            DoctorFormat::Text => writeln!(text, "{}", line(finding)),
+            DoctorFormat::Text => writeln!(text, "{}", line(finding, colour)),
             DoctorFormat::Json => writeln!(text, "{}", object(finding)),
         };
+    }
+    if format == DoctorFormat::Text {
+        let _ = writeln!(text, "{}", count(findings));
     }
     print(text.as_bytes())?;
     Ok(exit(findings))
@@ -77,21 +81,42 @@ pub(super) fn show(findings: &[DoctorFinding], format: DoctorFormat) -> Result<C
 fn exit(findings: &[DoctorFinding]) -> CliExitCode {
     if findings.iter().any(|finding| finding.state == CheckState::Fault) {
         CliExitCode::Findings
-    } else if findings.iter().any(|finding| finding.state != CheckState::Fine) {
+    } else if findings.iter().any(|finding| finding.state.is_open()) {
         CliExitCode::Unsupported
     } else {
         CliExitCode::Done
     }
 }
 
-fn line(finding: &DoctorFinding) -> String {
+fn line(finding: &DoctorFinding, colour: ColourMode) -> String {
     let (state, not_checked) = match finding.state {
         CheckState::Fine => ("ok", ""),
+        CheckState::Nothing => ("-", ""),
         CheckState::Fault => ("FAULT", ""),
         CheckState::Denied => ("DENIED", ""),
         CheckState::NotChecked => ("?", "not checked: "),
     };
-    format!("{state:5} {}: {not_checked}{}", finding.check, finding.message)
+    let padded = format!("{state:5}");
+    let state = match finding.state {
+        CheckState::Nothing => padded,
+        state => colour.judgement(state == CheckState::Fine, &padded),
+    };
+    format!("{state} {}: {not_checked}{}", finding.check, finding.message)
+}
+
+/// Returns the last line: the number of results by state.
+fn count(findings: &[DoctorFinding]) -> String {
+    let number = |state| findings.iter().filter(|finding| finding.state == state).count();
+    let faults = number(CheckState::Fault);
+    let kinds = [
+        (number(CheckState::Fine), "ok"),
+        (number(CheckState::Nothing), "nothing to check"),
+        (faults, if faults == 1 { "fault" } else { "faults" }),
+        (number(CheckState::Denied), "denied"),
+        (number(CheckState::NotChecked), "not checked"),
+    ];
+    let counted = kinds.iter().filter(|(count, _)| *count > 0);
+    counted.map(|(count, kind)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
 fn object(finding: &DoctorFinding) -> serde_json::Value {
@@ -124,11 +149,15 @@ mod tests {
         let [fine, fault, denied, unseen] =
             [CheckState::Fine, CheckState::Fault, CheckState::Denied, CheckState::NotChecked].map(finding);
         assert_eq!(exit(std::slice::from_ref(&fine)), CliExitCode::Done);
-        assert_eq!(line(&denied), "DENIED mark: said", "no fault, of which the exit code tells otherwise");
+        assert_eq!(
+            line(&denied, ColourMode::Never),
+            "DENIED mark: said",
+            "no fault, of which the exit code tells otherwise"
+        );
         assert_eq!(exit(&[fine.clone(), denied]), CliExitCode::Unsupported);
         assert_eq!(exit(&[fine, unseen.clone()]), CliExitCode::Unsupported);
         assert_eq!(exit(&[unseen.clone(), fault]), CliExitCode::Findings);
-        assert_eq!(line(&unseen), "?     mark: not checked: said");
+        assert_eq!(line(&unseen, ColourMode::Never), "?     mark: not checked: said");
     }
 
     #[test]

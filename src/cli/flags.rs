@@ -1,6 +1,7 @@
 //! Flags and value parsers that several subcommands share.
 
 use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,6 +84,16 @@ pub(super) fn greeting() -> impl TypedValueParser<Value = GreetingProtocol> {
         .try_map(|name| GreetingProtocol::named(&name).ok_or("no such protocol"))
 }
 
+/// Parses an address to listen on. A port alone, as `8642` or `:8642`, is one of loopback.
+pub(super) fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
+    match text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
+        Ok(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        Err(_) => text.parse().map_err(|_| {
+            anyhow!("expected an address and a port, as 192.0.2.1:8642, or a port alone for 127.0.0.1")
+        }),
+    }
+}
+
 /// Parser for a flag that names a severity.
 pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
     PossibleValuesParser::new(SEVERITIES.map(Severity::name))
@@ -91,6 +102,9 @@ pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
 
 const SEVERITIES: [Severity; 5] =
     [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
+
+/// Default inventory of the commands that read one: that of the packaged service.
+pub(super) const INVENTORY_FILE: &str = "/var/lib/bannerwall/inventory.db";
 
 /// Parser for a flag that locates an inventory.
 pub(super) fn inventory_place() -> impl TypedValueParser<Value = DatabaseLocation> {
@@ -415,6 +429,16 @@ impl FormatName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_loopback() {
+        let loopback: SocketAddr = "127.0.0.1:8643".parse().unwrap();
+        for text in ["8643", ":8643", "127.0.0.1:8643"] {
+            assert_eq!(listen_address(text).unwrap(), loopback, "{text}");
+        }
+        assert_eq!(listen_address("[::]:1").unwrap(), "[::]:1".parse().unwrap());
+        assert!(["70000", "localhost", "192.0.2.1", ""].iter().all(|text| listen_address(text).is_err()));
+    }
 
     #[test]
     fn times_have_units() {

@@ -25,46 +25,26 @@ use crate::hook::{BaseChain, HookConfig, MarkField, PortList, QueueRange};
 use crate::privileges::UnprivilegedUser;
 use crate::rules::RuleSelection;
 
-/// Rarely used flags of `guard`. The help hides them; the documentation lists them.
-pub(super) const RARE_FLAGS: [&str; 22] = [
-    "backend",
-    "bypass-flows",
-    "control",
-    "copy-range",
-    "eve-strict",
-    "family",
-    "fd-store",
-    "flow-limit",
-    "hook-repair",
-    "inventory-max-size",
-    "iptables",
-    "learn-for",
-    "mark",
-    "max-wait",
-    "no-local",
-    "no-offload",
-    "no-sandbox",
-    "profile",
-    "queue-length",
-    "rules-poll",
-    "rules-state",
-    "spill-size",
-];
-
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  bannerwall guard --hook input,output,forward              watch all traffic, block nothing
-  bannerwall guard --hook forward --ports 22,80 --enforce   enforce the rules on a router
-  bannerwall guard --queue 0:3 --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
-  bannerwall guard --hook input --enforce --on-failure closed
-  bannerwall guard --hook forward --inventory /var/lib/bannerwall/net.db --serve     then open http://127.0.0.1:8642/
+#[command(
+    after_help = "Examples:
+  sudo bannerwall guard --hook input,output,forward             # report, block nothing
+  sudo bannerwall guard --hook forward --ports 22,80 --enforce  # block on a router
+All flags: bannerwall guard --help",
+    after_long_help = "Examples:
+  sudo bannerwall guard --hook input,output,forward             # report, block nothing
+  sudo bannerwall guard --hook forward --ports 22,80 --enforce  # block on a router
+  sudo bannerwall guard --queue 0:3 --metrics :9464 --events /var/log/bannerwall.json
+  sudo bannerwall guard --hook input --enforce --on-failure closed
+  sudo bannerwall guard --hook forward --inventory net.db --serve
 
 Signals: SIGHUP reloads the rules and reopens the event file; SIGUSR1 reopens the event file
 and writes a stats event, for logrotate; SIGUSR2 reloads the rules, as
 `bannerwall reload` does with a report; SIGINT and SIGTERM stop the guard cleanly: it takes the hook of
 --hook down, unless --hook-keep is given. A guard that fails under --on-failure closed leaves
-its hook up. The kernel then drops packets until a guard runs or you run `bannerwall hook down`.")]
+its hook up. The kernel then drops packets until a guard runs or you run `bannerwall hook down`."
+)]
 pub(super) struct GuardArgs {
     #[command(flatten)]
     inspection: InspectionFlags,

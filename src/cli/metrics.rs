@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::CommandFailure;
+use super::flags::listen_address;
 use crate::diagnostics::log_line;
 use crate::metrics::MetricsConfig;
 use crate::web::WebConfig;
@@ -14,8 +15,8 @@ use crate::web::WebConfig;
 /// Address of the metrics, and access to them.
 #[derive(Debug, Args)]
 pub(super) struct MetricsFlags {
-    /// Serve /metrics, /healthz and /readyz on this address.
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Serve /metrics, /healthz and /readyz on this address. A port alone is one of 127.0.0.1.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     metrics: Option<SocketAddr>,
     /// With --metrics: TLS and users, from a web configuration file of Prometheus' exporters
     /// (`tls_server_config`, `basic_auth_users`). The file is read at the start.

@@ -13,6 +13,7 @@ mod flags;
 mod fleet;
 mod flow_test;
 mod guard;
+mod help_groups;
 mod hook;
 mod import;
 mod inspection;
@@ -174,21 +175,18 @@ fn run_notifier() -> Result<CliExitCode, CommandFailure> {
     Ok(CliExitCode::Done)
 }
 
-/// Returns the command line; the help of `guard` hides its rare flags.
+/// Returns the command line, with its flags in groups.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommand("guard", |command| {
-        command.mut_args(|flag| {
-            let is_rare = flag.get_long().is_some_and(|name| guard::RARE_FLAGS.contains(&name));
-            flag.hide(is_rare)
-        })
-    })
+    help_groups::arrange(Cli::command())
 }
 
 /// Parses the command line, with defaults from `--config`.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
     let command = command();
-    // A checkpoint's command line may name a configuration file, so the checkpoint is read first.
-    let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
+    // A checkpoint's command line may name a configuration file, so the checkpoint is read first. It may lack
+    // the mode of a scan, too.
+    let arguments = scan::fill(&command, scan::with_mode(arguments))?;
+    let arguments = config::fill(&command, scan::with_mode(arguments))?;
     let matches = command.clone().try_get_matches_from(arguments)?;
     Ok(Cli::from_arg_matches(&matches)?)
 }

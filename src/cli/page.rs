@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::flags::InventoryFlags;
+use super::flags::{InventoryFlags, listen_address};
 use crate::attachments;
 use crate::database::DatabaseLocation;
 use crate::guard::EventReader;
@@ -17,7 +17,7 @@ pub(super) struct PageFlags {
     /// Serve the inventory to browsers, as `bannerwall serve` does, with live alerts. Any address but
     /// loopback needs a login and TLS.
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8642",
-          requires = "inventory", help_heading = "Page")]
+          value_parser = listen_address, requires = "inventory", help_heading = "Page")]
     serve: Option<SocketAddr>,
     /// Require the token in FILE (as a password, or `Authorization: Bearer`).
     #[arg(

@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::exit_code::interrupt_flag;
 use super::flags::{
     EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
-    check_output, output_file,
+    check_output, output_file, severity,
 };
 use super::leave_root_owning;
 use super::rule_paths::{RulePurpose, RulesFlag};
@@ -27,11 +27,12 @@ use crate::files::ReplacementFile;
 use crate::inventory::{Inventory, InventorySender, RecordConfig};
 use crate::output::eve::EveOptions;
 use crate::output::learned_policies::PolicyLearner;
-use crate::output::{self, ChannelHandle, OutputDestination, OutputWriter, WriterConfig};
+use crate::output::{self, AlertTotals, ChannelHandle, OutputDestination, OutputWriter, WriterConfig};
 use crate::privileges::{FILES, REPLACE_FILES};
 use crate::replay::input::CaptureInput;
 use crate::replay::{CaptureReplay, ReplayConfig, ReplayObserver, ReplaySession};
 use crate::rules::{RuleSelection, RuleSet};
+use crate::terms::Severity;
 
 /// Bytes of a response's body to read for its title, even if no rule needs them.
 const TITLE_OCTETS: usize = 4 << 10;
@@ -77,6 +78,9 @@ pub(super) struct ReplayArgs {
     /// Emit an event at the end of each flow: packets and bytes in each direction, protocol, verdict, times.
     #[arg(long)]
     flow_events: bool,
+    /// Exit with code 1 if a finding has this severity or a higher one: info, low, medium, high, critical.
+    #[arg(long, value_name = "SEVERITY", value_parser = severity())]
+    fail_on: Option<Severity>,
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
@@ -128,6 +132,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
         events: writer.handle(),
         learner: arguments.learn.is_some().then(PolicyLearner::default),
         inventory: inventory.as_ref().map(Inventory::observer),
+        totals: AlertTotals::default(),
     };
     let mut terminal = ReplayTerminal {
         quiet,
@@ -139,7 +144,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     };
     let outcome = session.run(&mut sink, &mut terminal);
     let failed = terminal.failed;
-    let learner = sink.learner.take();
+    let (learner, totals) = (sink.learner.take(), std::mem::take(&mut sink.totals));
     // The writer ends when the last handle is gone, and these hold two.
     drop((sink, terminal));
     // The observer's last changes are events, too: the inventory has to finish before the writer.
@@ -149,7 +154,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
         learner.put(file).map_err(|error| arguments.learn_error(&error))?;
     }
     if !quiet {
-        log_line(summary(session.replay(), started));
+        log_line(summary(session.replay(), &totals, started));
     }
     // A replay also breaks off when its reader is gone (`| head`), which is a normal end.
     if outcome.is_break() && interrupted.load(Relaxed) {
@@ -159,7 +164,11 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     if let Some(error) = report.first_error {
         return Err(CommandFailure::usage(anyhow!("{} events could not be written: {error}", report.failed)));
     }
-    Ok(if failed { CliExitCode::Usage } else { CliExitCode::Done })
+    Ok(match (failed, arguments.fail_on.is_some_and(|severity| totals.reach(severity))) {
+        (true, _) => CliExitCode::Usage,
+        (false, true) => CliExitCode::Findings,
+        (false, false) => CliExitCode::Done,
+    })
 }
 
 impl ReplayArgs {
@@ -275,6 +284,7 @@ struct ReplaySinks {
     events: ChannelHandle,
     learner: Option<PolicyLearner>,
     inventory: Option<InventorySender>,
+    totals: AlertTotals,
 }
 
 impl EventSink for ReplaySinks {
@@ -285,6 +295,7 @@ impl EventSink for ReplaySinks {
         if let Some(inventory) = &mut self.inventory {
             inventory.show(&event);
         }
+        self.totals.record(&event);
         self.events.emit(event);
     }
 }
@@ -345,11 +356,11 @@ impl ReplayTerminal<'_> {
     }
 }
 
-fn summary(replay: &CaptureReplay, started: Instant) -> String {
+/// Returns the last line of a replay.
+fn summary(replay: &CaptureReplay, alerts: &AlertTotals, started: Instant) -> String {
     let totals = replay.totals();
     let counters = replay.counters();
     let elapsed = started.elapsed().as_secs_f64();
-    let matches: u64 = counters.matches.iter().sum();
     let counted = |count: u64, what: &str, ending: &str| {
         format!("{count} {what}{}", if count == 1 { "" } else { ending })
     };
@@ -357,8 +368,8 @@ fn summary(replay: &CaptureReplay, started: Instant) -> String {
         counted(totals.files, "file", "s"),
         counted(totals.frames, "packet", "s"),
         counted(totals.octets, "byte", "s"),
-        counted(counters.flows, "flow", "s"),
-        counted(matches, "match", "es"),
+        counted(counters.flows + counters.udp_flows, "connection", "s"),
+        alerts.to_string(),
     ];
     format!("{}, {elapsed:.2} s", parts.join(", "))
 }

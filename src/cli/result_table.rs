@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::CommandFailure;
 use super::flags::{FormatName, output_file};
+use crate::output::text::ColourMode;
 
 /// Format and destination of results.
 #[derive(Debug, Args)]
@@ -23,6 +24,14 @@ pub(super) struct TableOutputFlags {
 impl TableOutputFlags {
     pub(super) const fn format(&self) -> FormatName {
         self.format
+    }
+
+    /// Returns colors for results on a terminal.
+    pub(super) fn colour(&self) -> ColourMode {
+        match self.output {
+            Some(_) => ColourMode::Never,
+            None => ColourMode::for_stream(&std::io::stdout()),
+        }
     }
 
     /// Returns the file of the results, if there is one.

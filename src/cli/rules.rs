@@ -17,6 +17,7 @@ use super::rule_paths::RulePurpose;
 use super::{CliExitCode, CommandFailure};
 use crate::diagnostics::several;
 use crate::event::signature_id;
+use crate::output::text::ColourMode;
 use crate::rules::{ExampleResult, LoadedRules, Policy, Rule, RuleDiagnostic, RuleSet};
 
 /// Flags of `bannerwall rules`.
@@ -167,20 +168,20 @@ fn list(files: &RuleFilesArgs, quiet: bool) -> Result<CliExitCode, CommandFailur
         table.add(listed_policy(policy), listed_policy_text(policy, widths.0));
     }
     for rule in all() {
-        table.add(listed(rule), listed_text(rule, widths));
+        table.add(listed(rule), listed_text(rule, widths, files.output.colour()));
     }
     table.write(&files.output)?;
     Ok(CliExitCode::Done)
 }
 
 /// Formats a rule as one line, with the changes by overrides below.
-fn listed_text(rule: &Rule, (width, profiles_width): (usize, usize)) -> String {
+fn listed_text(rule: &Rule, (width, profiles_width): (usize, usize), colour: ColourMode) -> String {
     let action = if rule.off().is_some() { "off" } else { rule.action().name() };
     let about = format!("{} {}", rule.protocol().name(), rule.from().name());
     let mut text = format!(
-        "{:<width$}  {action:<6}  {:<8}  {about:<11}  {:<profiles_width$}  {}",
+        "{:<width$}  {action:<6}  {}  {about:<11}  {:<profiles_width$}  {}",
         rule.id(),
-        rule.severity().name(),
+        colour.severity(rule.severity().name(), 8),
         profiles(rule),
         rule.title()
     );

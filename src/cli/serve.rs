@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::flags::inventory_place;
+use super::flags::{INVENTORY_FILE, inventory_place, listen_address};
 use super::scan::fleet_scan::preparer;
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
@@ -27,11 +27,13 @@ use crate::serve::{ScanConfig, ScanPermissions, ServeConfig};
 
 Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
 pub(super) struct ServeArgs {
-    /// Inventory that guard, scan and replay write with --inventory.
-    #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
+    /// Inventory that guard, scan and replay write with --inventory. You can also name it in the environment
+    /// variable BANNERWALL_INVENTORY.
+    #[arg(long, value_name = "FILE|URL", env = "BANNERWALL_INVENTORY", hide_env = true,
+          default_value = INVENTORY_FILE, value_parser = inventory_place())]
     inventory: DatabaseLocation,
-    /// Address to listen on. Any address but loopback needs a login and TLS.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642")]
+    /// Address to listen on; a port alone is one of 127.0.0.1. Any other address needs a login and TLS.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642", value_parser = listen_address)]
     listen: SocketAddr,
     /// Require the token in FILE (as a password, or `Authorization: Bearer`).
     #[arg(long, value_name = "FILE", conflicts_with = "htpasswd", help_heading = "Access")]

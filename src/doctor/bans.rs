@@ -11,6 +11,6 @@ pub(super) fn check() -> CheckReport {
         Err(BanError::Refused(why)) if why.contains("not permitted") || why.contains("must be root") => {
             CheckReport::blind(format!("bans: {why}"))
         }
-        Err(why) => CheckReport::fine(format!("clients cannot be banned here, only blocked: {why}")),
+        Err(why) => CheckReport::nothing(format!("clients cannot be banned here, only blocked: {why}")),
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn check(scene: &MachineState) -> CheckReport {
         hook_state::hooks(scene.places()).any(|(_, config)| config.chains.contains(&BaseChain::Forward));
     let is_up = hook_state::hooks(scene.places()).next().is_some();
     if is_up && !forwarding {
-        return CheckReport::fine("the hook does not cover forwarded traffic");
+        return CheckReport::nothing("the hook does not cover forwarded traffic");
     }
     let global = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/net/bridge/{name}")).is_ok_and(|text| text.trim() == "1")

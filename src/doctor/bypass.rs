@@ -7,13 +7,13 @@ use crate::hook::ProgramRunner;
 
 pub(super) fn check() -> CheckReport {
     if let Err(why) = bypass::check_support() {
-        return CheckReport::fine(format!("`guard --bypass` is not available: {why}"));
+        return CheckReport::nothing(format!("`guard --bypass` is not available: {why}"));
     }
     match third_party_config::find_third_party(&ProgramRunner::Here, &[]) {
         Ok(found) if found.is_empty() => CheckReport::fine(
             "`guard --bypass` is available: the kernel supports it, and between plain Ethernet interfaces it skips no rules",
         ),
-        Ok(found) => CheckReport::fine(format!(
+        Ok(found) => CheckReport::nothing(format!(
             "`guard --bypass` would be refused, since it would skip {}",
             found.join("; ")
         )),

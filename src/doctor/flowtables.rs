@@ -20,7 +20,7 @@ pub(super) fn check(scene: &MachineState) -> CheckReport {
         )
         .collect();
     if offloading.is_empty() {
-        return CheckReport::fine("no rule uses a flowtable");
+        return CheckReport::nothing("no rule uses a flowtable");
     }
     CheckReport::fault(format!(
         "the guard does not see all packets of flows in a flowtable; exclude the hook's traffic \

@@ -49,8 +49,10 @@ pub(super) fn check(scene: &MachineState, read: ReadGuard<'_>) -> CheckReport {
     }
     let told: Vec<String> =
         running.iter().map(|(id, guard)| format!("process {id} serves queue {}", guard.queues)).collect();
-    let mut report =
-        CheckReport::fine(if told.is_empty() { "no guard runs".to_owned() } else { told.join(", ") });
+    let mut report = match told.is_empty() {
+        true => CheckReport::nothing("no guard runs"),
+        false => CheckReport::fine(told.join(", ")),
+    };
     if scene.hook.is_err() && !running.is_empty() {
         report.add_blind("hook of the guards: the hook could not be read (see iptables)");
     }

@@ -58,6 +58,8 @@ pub struct DoctorFinding {
 pub enum CheckState {
     /// Inspected and in order.
     Fine,
+    /// Inspected, and there is nothing that could be in order: no hook, no guard.
+    Nothing,
     /// Needs a fix.
     Fault,
     /// This process lacks a privilege; the machine may be in order.
@@ -71,10 +73,18 @@ impl CheckState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fine => "ok",
+            Self::Nothing => "nothing",
             Self::Fault => "fault",
             Self::Denied => "denied",
             Self::NotChecked => "not_checked",
         }
+    }
+}
+
+impl CheckState {
+    /// Returns true if the check did not run.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Denied | Self::NotChecked)
     }
 }
 
@@ -109,13 +119,20 @@ pub fn examine(question: &DoctorOptions<'_>) -> Vec<DoctorFinding> {
 #[derive(Debug, Default)]
 struct CheckReport {
     fine: String,
+    /// True if there was nothing to check.
+    is_void: bool,
     spots: Vec<(CheckState, String)>,
 }
 
 impl CheckReport {
     /// Returns a report without faults so far; `seen` is its message if none are added.
     fn fine(seen: impl Into<String>) -> Self {
-        Self { fine: seen.into(), spots: Vec::new() }
+        Self { fine: seen.into(), ..Self::default() }
+    }
+
+    /// Returns a report of a check that found nothing to check.
+    fn nothing(seen: impl Into<String>) -> Self {
+        Self { is_void: true, ..Self::fine(seen) }
     }
 
     fn fault(what: impl Into<String>) -> Self {
@@ -149,7 +166,8 @@ impl CheckReport {
 
     fn findings(self, check: &'static str) -> Vec<DoctorFinding> {
         if self.spots.is_empty() {
-            return vec![DoctorFinding { check, state: CheckState::Fine, message: self.fine }];
+            let state = if self.is_void { CheckState::Nothing } else { CheckState::Fine };
+            return vec![DoctorFinding { check, state, message: self.fine }];
         }
         self.spots.into_iter().map(|(state, message)| DoctorFinding { check, state, message }).collect()
     }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Endpoint, Event, EventKind, MatchedText, Timestamp};
+use crate::output::AlertTotals;
 use crate::terms::cut;
 
 /// Maximum number of clients with entries.
@@ -115,14 +116,25 @@ fn address(end: Endpoint) -> SocketAddr {
 
 /// The blocks that all threads of a guard share. The packet path takes the lock only for blocked connections.
 #[derive(Debug, Default)]
-pub(super) struct BlockLog(Mutex<HashMap<IpAddr, VecDeque<BlockEntry>>>);
+pub(super) struct BlockLog {
+    clients: Mutex<HashMap<IpAddr, VecDeque<BlockEntry>>>,
+    totals: Mutex<AlertTotals>,
+}
 
 impl BlockLog {
     /// Stores the block that an event reports, if it reports one.
     pub(super) fn record(&self, event: &Event) {
+        if matches!(event.kind, EventKind::Alert(_)) {
+            self.totals.lock().unwrap_or_else(PoisonError::into_inner).record(event);
+        }
         if let Some(block) = BlockEntry::of(event) {
             self.add(block);
         }
+    }
+
+    /// Returns the totals of alerts and blocks as text.
+    pub(super) fn totals(&self) -> String {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner).to_string()
     }
 
     fn add(&self, mut block: BlockEntry) {
@@ -168,7 +180,7 @@ impl BlockLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, VecDeque<BlockEntry>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -36,6 +36,7 @@ mod recent_packets;
 mod reload_record;
 mod resets;
 mod rule_source;
+mod run_summary;
 mod service_notifier;
 mod signals;
 pub mod source;

@@ -102,7 +102,7 @@ pub(super) struct WorkerThread {
     pub(super) number: u16,
     /// Netlink address of the socket that has bound the queue.
     address: Option<u32>,
-    tally: Arc<SharedWorkerCounts>,
+    pub(super) tally: Arc<SharedWorkerCounts>,
     pub(super) thread: JoinHandle<()>,
 }
 
@@ -177,6 +177,7 @@ impl GuardRun {
         }
         self.stop_bans();
         self.emit_stats(started);
+        self.log_summary();
         self.finish_workers();
         self.finish_readers();
         served.and(ended)

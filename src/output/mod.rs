@@ -3,6 +3,7 @@
 //! A format turns an [`Event`] into bytes and knows no files or threads. [`writer`] owns the destination
 //! and knows no formats. Neither decides what is worth reporting.
 
+mod alert_totals;
 mod blocked_flows;
 mod channel;
 pub mod consumer;
@@ -27,6 +28,7 @@ use std::io;
 
 use crate::event::Event;
 
+pub use alert_totals::AlertTotals;
 pub use channel::OverflowPolicy;
 pub use consumer::EventConsumer;
 pub use sink::create;

@@ -37,6 +37,21 @@ impl ColourMode {
         if stream.is_terminal() && !set("NO_COLOR") && !dumb { Self::Always } else { Self::Never }
     }
 
+    /// Returns the name of a severity in its color, padded to `width`.
+    pub fn severity(self, name: &str, width: usize) -> String {
+        let all = [Severity::Critical, Severity::High, Severity::Medium, Severity::Low, Severity::Info];
+        let padded = format!("{name:<width$}");
+        match all.into_iter().find(|severity| severity.name() == name) {
+            Some(severity) => self.paint(severity_colour(severity), padded).to_string(),
+            None => padded,
+        }
+    }
+
+    /// Returns text in green for good news, or in red.
+    pub fn judgement(self, is_good: bool, text: &str) -> String {
+        self.paint(if is_good { "32" } else { "1;31" }, text).to_string()
+    }
+
     /// Returns `text` in the SGR color `code`.
     pub(super) fn paint(self, code: &'static str, text: impl Display) -> ColouredText<impl Display> {
         ColouredText { colour: self, code, text }

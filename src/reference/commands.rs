@@ -160,9 +160,9 @@ fn the_commands_are_as_their_page_says() {
 fn the_keys_of_the_guard_are_as_their_page_says() {
     let program = program();
     let guard = program.find_subcommand(CONFIGURED).expect("there is a guard");
+    let heading_of = |argument: &&Arg| argument.get_help_heading().unwrap_or("Advanced").to_owned();
     let (rare, usual): (Vec<&Arg>, Vec<&Arg>) =
-        own(guard).into_iter().partition(|argument| argument.is_hide_set());
-    let heading_of = |argument: &&Arg| argument.get_help_heading().unwrap_or("Other").to_owned();
+        own(guard).into_iter().partition(|argument| heading_of(argument) == "Advanced");
     let mut headings: Vec<String> = Vec::new();
     for heading in usual.iter().map(heading_of) {
         if !headings.contains(&heading) {
@@ -170,8 +170,6 @@ fn the_keys_of_the_guard_are_as_their_page_says() {
         }
     }
     let mut text = String::new();
-    // Flags without a group come last.
-    headings.sort_by_key(|heading| heading == "Other");
     for heading in headings {
         let group = usual.iter().filter(|argument| heading_of(argument) == heading);
         text.push_str(&format!("### {heading}\n\n{}", flags(&group.copied().collect::<Vec<_>>())));

@@ -97,6 +97,8 @@ pub enum ProbeOptions {
     Tls(TlsOptions),
     /// HTTP requests within TLS.
     Https(HttpOptions, TlsOptions),
+    /// SSH identification at port 22, HTTP requests at all others, within TLS at its usual ports.
+    Usual(SshOptions, HttpOptions, TlsOptions),
 }
 
 impl ProbeOptions {

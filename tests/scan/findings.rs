@@ -1,10 +1,11 @@
 //! Findings of a scan as people read them: what matched, the worst first, a summary and an exit code.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Output;
 
-use bannerwall_test_support::{Namespace, Running, json_lines, serve_by};
+use bannerwall_test_support::{Namespace, Running, as_root, json_lines, serve_by};
 
 /// A web server on five ports that says what it is, hands out its repository and asks for a password.
 const SERVERS: &str = r#"
@@ -140,4 +141,36 @@ fn a_severity_to_fail_on_is_the_exit_code() {
     let wrong = scene.scan("--fail-on grave");
     assert_eq!(wrong.status.code(), Some(2));
     assert!(errors(&wrong).contains("critical"), "{}", errors(&wrong));
+}
+
+#[test]
+fn targets_without_a_mode_are_asked_for_the_usual_protocols() {
+    as_root(|| {
+        let (namespace, folder) = (Namespace::new(), tempfile::tempdir().expect("a folder"));
+        let ssh = namespace.listen((std::net::Ipv4Addr::LOCALHOST, 22));
+        std::thread::spawn(move || {
+            for mut connection in ssh.incoming().flatten() {
+                let _ = connection.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n");
+            }
+        });
+        fs::write(folder.path().join("servers.py"), SERVERS.replace("range(8031, 8036)", "[80]"))
+            .expect("ours");
+        let mut command = namespace.command("/usr/bin/python3");
+        command.arg(folder.path().join("servers.py"));
+        let _web = serve_by(&namespace, 80, command);
+        let rules = folder.path().join("rules.toml");
+        fs::write(&rules, RULES).expect("the folder is ours");
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_bannerwall"));
+        command.args(["scan", "127.0.0.1", "--total-timeout", "60s", "--read-timeout", "30s", "--rules"]);
+        let output = command.arg(rules).output().expect("the program runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        assert!(text.contains("127.0.0.1:22           open      SSH-2.0-OpenSSH_9.2p1"), "{text}");
+        assert!(text.contains("127.0.0.1:80           open      HTTP/1.1 200 OK"), "{text}");
+        assert!(text.contains("127.0.0.1:443          closed"), "{text}");
+        assert!(
+            errors(&output).contains("2 servers, 1 with findings: 1 critical, 1 medium, 1 low"),
+            "{text}"
+        );
+    });
 }

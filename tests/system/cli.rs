@@ -212,3 +212,44 @@ fn what_would_be_without_effect_is_refused() {
     let output = bannerwall(&["scan", "connect", "nowhere.invalid", "127.0.0.1", "-p", "1"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
+
+#[test]
+fn the_inventory_has_a_variable_and_a_default_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let named = folder.path().join("named.db");
+    let list = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bannerwall"));
+        command.args(["inventory", "list"]).args(flags).env("BANNERWALL_INVENTORY", &named);
+        stderr(&command.output().expect("the program runs"))
+    };
+    assert!(list(&[]).contains("named.db"), "{}", list(&[]));
+    assert!(list(&["--inventory", "flag.db"]).contains("flag.db"), "the flag wins");
+    let default = bannerwall(&["inventory", "list"]);
+    let is_there = std::path::Path::new("/var/lib/bannerwall/inventory.db").exists();
+    assert!(
+        is_there || stderr(&default).contains("/var/lib/bannerwall/inventory.db"),
+        "{}",
+        stderr(&default)
+    );
+}
+
+#[test]
+fn the_help_of_what_reads_traffic_is_in_groups_and_the_short_one_fits_a_screen() {
+    const GROUPS: [&str; 6] = ["Traffic", "Blocking", "Rules", "Output", "Inventory", "Advanced"];
+    for words in [&["guard"][..], &["replay"], &["scan", "ssh"], &["scan", "http"], &["scan", "connect"]] {
+        let help = |flag: &str| stdout(&bannerwall(&[words, &[flag]].concat()));
+        let (short, long) = (help("-h"), help("--help"));
+        assert!(short.lines().count() <= 40, "{words:?}: {} lines\n{short}", short.lines().count());
+        let headings = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter_map(|line| line.strip_suffix(':'));
+            lines.filter(|line| GROUPS.contains(line)).map(str::to_owned).collect()
+        };
+        for text in [&short, &long] {
+            let shown = headings(text);
+            let expected: Vec<&str> =
+                GROUPS.into_iter().filter(|group| shown.iter().any(|it| it == group)).collect();
+            assert_eq!(shown, expected, "{words:?}\n{text}");
+        }
+        assert!(long.contains("--no-sandbox") && !short.contains("--no-sandbox"), "{words:?}");
+    }
+}

@@ -13,6 +13,7 @@ use crate::diagnostics::log_line;
 use crate::inventory::export::{ExportError, cyclonedx, nmap};
 use crate::inventory::import::{FileImporter, ImportFormat, InventoryImportError};
 use crate::inventory::{InventoryTime, ServiceFilter};
+use crate::output::text::ColourMode;
 
 /// Flags of `bannerwall inventory export`.
 #[derive(Debug, Args)]
@@ -95,7 +96,8 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<CliExitCode, CommandFailu
         }
     };
     let mut rows = RowWriter::open(format, arguments.output.as_deref(), SERVICE)?;
-    inventory.services(&filter, |service| rows.add(&service, || text::service(&service)))?;
+    inventory
+        .services(&filter, |service| rows.add(&service, || text::service(&service, ColourMode::Never)))?;
     rows.finish()
 }
 

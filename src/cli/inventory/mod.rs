@@ -14,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use self::row_writer::{RowOutputFlags, RowWriter};
-use super::flags::{check_output, inventory_place};
+use super::flags::{INVENTORY_FILE, check_output, inventory_place};
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
@@ -152,8 +152,10 @@ Examples:
 /// `--inventory FILE|URL`.
 #[derive(Debug, Args)]
 struct InventoryLocationFlag {
-    /// Inventory: a file, or a database (`postgresql://user@host/database`).
-    #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
+    /// Inventory: a file, or a database (`postgresql://user@host/database`). You can also name it in the
+    /// environment variable BANNERWALL_INVENTORY.
+    #[arg(long, value_name = "FILE|URL", env = "BANNERWALL_INVENTORY", hide_env = true,
+          default_value = INVENTORY_FILE, value_parser = inventory_place())]
     inventory: DatabaseLocation,
 }
 
@@ -271,7 +273,8 @@ const IMPACT: &[&str] = &[
 fn list(filtered: &ServiceQueryArgs) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
     let mut rows = RowWriter::start(&filtered.output, SERVICE)?;
-    inventory.services(&filter, |service| rows.add(&service, || text::service(&service)))?;
+    let colour = filtered.output.colour();
+    inventory.services(&filter, |service| rows.add(&service, || text::service(&service, colour)))?;
     rows.finish()
 }
 
@@ -288,7 +291,7 @@ fn show(
     if output.has_columns() {
         record.services.iter().try_for_each(|history| rows.add(&history.service, String::new))?;
     } else {
-        rows.add(&record, || text::host(&record))?;
+        rows.add(&record, || text::host(&record, output.colour()))?;
     }
     rows.finish()
 }

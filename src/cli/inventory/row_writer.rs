@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::cli::flags::{FormatName, output_file};
 use crate::cli::{CliExitCode, CommandFailure};
 use crate::output::csv::plain;
+use crate::output::text::ColourMode;
 
 /// Format and destination of results.
 #[derive(Debug, Args)]
@@ -28,6 +29,14 @@ impl RowOutputFlags {
     /// Returns the output file, if there is one.
     pub(in crate::cli) fn path(&self) -> Option<&Path> {
         self.output.as_deref()
+    }
+
+    /// Returns colors for results on a terminal.
+    pub(in crate::cli) fn colour(&self) -> ColourMode {
+        match self.output {
+            Some(_) => ColourMode::Never,
+            None => ColourMode::for_stream(&io::stdout()),
+        }
     }
 
     /// True if results are rows of columns.

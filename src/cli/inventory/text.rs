@@ -8,17 +8,21 @@ use crate::inventory::{
     ServiceHistory, ServiceRecord, place,
 };
 use crate::output::EscapedText;
+use crate::output::text::ColourMode;
 
 /// Limit of listed clients and services of a host; the rest is only counted.
 const NAMED: usize = 20;
 
 /// Formats a service as one line, with its findings below.
-pub(super) fn service(service: &ServiceRecord) -> String {
+pub(super) fn service(service: &ServiceRecord, colour: ColourMode) -> String {
     let place = place(&service.address, service.port);
     let mut text = format!("{place:<21}  {}", about(service));
     let gone = if service.state == "open" { "" } else { ", gone" };
     _ = write!(text, "  seen {}{gone}", service.last_seen);
-    service.findings.iter().for_each(|found| _ = write!(text, "\n{:21}  {}", "", finding_text(found)));
+    service
+        .findings
+        .iter()
+        .for_each(|found| _ = write!(text, "\n{:21}  {}", "", finding_text(found, colour)));
     text
 }
 
@@ -31,7 +35,7 @@ fn about(service: &ServiceRecord) -> String {
     text
 }
 
-fn finding_text(found: &ServiceFinding) -> String {
+fn finding_text(found: &ServiceFinding, colour: ColourMode) -> String {
     let verdict = found.verdict.as_ref().map_or_else(String::new, |verdict| format!(" ({verdict})"));
     let blocked = if found.blocked > 0 {
         format!(", blocked {}", several(found.blocked, "time"))
@@ -41,17 +45,17 @@ fn finding_text(found: &ServiceFinding) -> String {
     let gone =
         if found.state == "open" { String::new() } else { format!(", gone since {}", found.last_seen) };
     format!(
-        "{:<8}  {}: {}{verdict}{blocked}{gone}",
-        found.severity,
+        "{}  {}: {}{verdict}{blocked}{gone}",
+        colour.severity(&found.severity, 8),
         EscapedText(&found.rule),
         EscapedText(&found.title)
     )
 }
 
 /// Formats the record of a host.
-pub(super) fn host(record: &HostRecord) -> String {
+pub(super) fn host(record: &HostRecord, colour: ColourMode) -> String {
     let mut text = format!("{}  first seen {}", record.address, record.first_seen);
-    record.services.iter().for_each(|it| history(it, &mut text));
+    record.services.iter().for_each(|it| history(it, colour, &mut text));
     if !record.visited.is_empty() {
         text.push_str("\n\nvisited services");
         record.visited.iter().take(NAMED).for_each(|contact| push_contact(contact, &mut text));
@@ -60,7 +64,7 @@ pub(super) fn host(record: &HostRecord) -> String {
     text
 }
 
-fn history(history: &ServiceHistory, text: &mut String) {
+fn history(history: &ServiceHistory, colour: ColourMode, text: &mut String) {
     let service = &history.service;
     let port = if service.port == 0 { "client".to_owned() } else { service.port.to_string() };
     let state = if service.state == "open" { "" } else { "  gone" };
@@ -72,7 +76,7 @@ fn history(history: &ServiceHistory, text: &mut String) {
         service.last_seen,
         service.sensors.join(", ")
     );
-    service.findings.iter().for_each(|found| _ = write!(text, "\n  {}", finding_text(found)));
+    service.findings.iter().for_each(|found| _ = write!(text, "\n  {}", finding_text(found, colour)));
     if !history.said.is_empty() {
         text.push_str("\n  banners");
         history.said.iter().take(NAMED).for_each(|it| said(it, text));

@@ -126,6 +126,12 @@ impl HttpArgs {
     }
 }
 
+/// Returns the options of a scan of all usual protocols: a request of `/`, and those of the rules.
+pub(super) fn usual_options() -> HttpOptions {
+    let request = HttpRequest { method: "GET".to_owned(), path: "/".to_owned(), headers: Vec::new() };
+    HttpOptions { requests: vec![request], pipeline: true, host_connections: 1, body_limit: 4096 }
+}
+
 /// Returns the usual ports of HTTP.
 fn http_ports(when: TlsName) -> PortSet {
     match when {
@@ -136,7 +142,7 @@ fn http_ports(when: TlsName) -> PortSet {
 
 /// Returns the offered versions of HTTP, and those of a second attempt. Pipelining needs fewer packets than
 /// HTTP/2, so HTTP/1.1 comes first.
-fn https_protocols(alpn: &[String]) -> (Vec<String>, Vec<String>) {
+pub(super) fn https_protocols(alpn: &[String]) -> (Vec<String>, Vec<String>) {
     match alpn {
         [] => (vec![HTTP_1_1.to_owned()], vec![HTTP_2.to_owned()]),
         said => (said.to_vec(), Vec::new()),

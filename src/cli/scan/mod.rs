@@ -10,6 +10,7 @@ mod tls;
 
 pub(super) use resume::fill;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,12 +34,16 @@ use tls::TlsArgs;
 const HTTP_1_1: &str = "http/1.1";
 const HTTP_2: &str = "h2";
 
+/// Limit of bytes to read from an SSH server.
+const SSH_BYTES: usize = 65_536;
+
 /// Default port of HTTPS.
 const HTTPS: u16 = 443;
 
 /// Flags of `bannerwall scan`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  bannerwall scan 192.0.2.0/24
   bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010
   bannerwall scan ssh 192.0.2.0/24
   bannerwall scan http 192.0.2.0/24 -p 80,8080 --path / --path /server-status
@@ -51,6 +56,21 @@ pub(super) struct ScanArgs {
 
 #[derive(Debug, Subcommand)]
 enum ScanMode {
+    /// Ask for SSH, HTTP and TLS at their usual ports. `scan TARGET` without a mode does this.
+    #[command(
+        args_override_self = true,
+        after_help = "Examples:\n  bannerwall scan 192.0.2.0/24\n  bannerwall scan all 192.0.2.0/24 -p 22,80,443,8080,8443 --inventory net.db"
+    )]
+    All {
+        /// Ports and ranges of ports. Port 22 gets SSH. All others get HTTP, within TLS at ports that are
+        /// usual for it.
+        #[arg(short, long, value_name = "PORTS", default_value = "22,80,443")]
+        ports: PortSet,
+        #[command(flatten)]
+        tls: TlsArgs,
+        #[command(flatten)]
+        common: CommonScanFlags,
+    },
     /// Find open ports.
     #[command(
         args_override_self = true,
@@ -300,7 +320,8 @@ impl ScanMode {
     /// Returns the flags that all modes share.
     fn common(&self) -> &CommonScanFlags {
         match self {
-            Self::Connect { common, .. }
+            Self::All { common, .. }
+            | Self::Connect { common, .. }
             | Self::Ssh { common, .. }
             | Self::Greeting { common, .. }
             | Self::Tls { common, .. }
@@ -317,6 +338,7 @@ pub(super) fn run(arguments: &ScanArgs, global: &GlobalFlags) -> Result<CliExitC
 
 fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValues<'a>, CommandFailure> {
     Ok(match mode {
+        ScanMode::All { ports, tls, common } => usual(ports, tls, common, global)?,
         ScanMode::Connect { ports, common } => ModeFlagValues {
             name: "connect",
             ports: ports.clone().unwrap_or_else(|| PortSet::from_iter([])),
@@ -370,6 +392,41 @@ fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValue
             http.request(ports.as_ref(), *when, tls, common, global)?
         }
     })
+}
+
+/// Returns the request of a scan of all usual protocols.
+fn usual<'a>(
+    ports: &PortSet,
+    tls: &TlsArgs,
+    common: &'a CommonScanFlags,
+    global: &GlobalFlags,
+) -> Result<ModeFlagValues<'a>, CommandFailure> {
+    let ssh = SshOptions { byte_limit: SSH_BYTES, hassh: false, host_key: false };
+    let options = tls.options(http::https_protocols(&[]), TlsTargets::UsualPorts, None, global)?;
+    Ok(ModeFlagValues {
+        name: "all",
+        ports: ports.clone(),
+        probe: ProbeOptions::Usual(ssh, http::usual_options(), options),
+        patterns: Vec::new(),
+        own: tls.own().into(),
+        common,
+    })
+}
+
+/// Adds the mode `all` to a `scan` of targets without a mode.
+pub(super) fn with_mode(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(scan) = arguments.iter().position(|word| word == "scan") else { return arguments };
+    let is_target = |word: &OsString| {
+        let text = word.to_string_lossy();
+        !text.starts_with('-') && (text == "localhost" || text.contains(['.', ':', '/']))
+    };
+    // A word before the first target could be a mode, or its misspelling.
+    let first = arguments.iter().skip(scan + 1).find(|word| !word.to_string_lossy().starts_with('-'));
+    let only_before = arguments.iter().take(scan).skip(1).all(|word| word.to_string_lossy().starts_with('-'));
+    if only_before && first.is_some_and(is_target) {
+        arguments.insert(scan + 1, OsString::from("all"));
+    }
+    arguments
 }
 
 /// Returns the patterns of `--match`, for banners.

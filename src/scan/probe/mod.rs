@@ -4,12 +4,14 @@
 //! and follows its decision. A target is a *session*, which may have several connections, one after the other
 //! or at once; most have one.
 
+mod by_port;
 mod connect;
 mod greeting;
 mod http;
 mod ssh;
 mod tls;
 
+pub(super) use by_port::ProbeByPort;
 pub(super) use connect::ConnectProbe;
 pub(super) use greeting::GreetingProbe;
 pub(super) use http::HttpProbe;

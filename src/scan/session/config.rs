@@ -67,13 +67,17 @@ pub fn config_of(options: &ScanOptions, targets: u64) -> Result<ScannerConfig, S
 /// Returns the limit of concurrent connections to one target.
 fn connections_each(probe: &ProbeOptions) -> u64 {
     match probe {
-        ProbeOptions::Http(options) | ProbeOptions::Https(options, _) if options.pipeline => {
+        ProbeOptions::Http(options)
+        | ProbeOptions::Https(options, _)
+        | ProbeOptions::Usual(_, options, _)
+            if options.pipeline =>
+        {
             let connections = options.host_connections.max(HttpOptions::FALLBACK_CONNECTIONS);
             u64::try_from(connections).unwrap_or(u64::MAX)
         }
-        ProbeOptions::Http(options) | ProbeOptions::Https(options, _) => {
-            u64::try_from(options.host_connections).unwrap_or(u64::MAX)
-        }
+        ProbeOptions::Http(options)
+        | ProbeOptions::Https(options, _)
+        | ProbeOptions::Usual(_, options, _) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
         ProbeOptions::Connect
         | ProbeOptions::Ssh(_)
         | ProbeOptions::Greeting { .. }

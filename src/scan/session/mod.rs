@@ -295,7 +295,10 @@ pub fn targets(options: &ScanOptions, onlooker: &mut impl ScanObserver) -> Resul
 
 /// True if an address is probed once for each of its names.
 pub fn asks_each_name(probe: &ProbeOptions) -> bool {
-    matches!(probe, ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_))
+    matches!(
+        probe,
+        ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_) | ProbeOptions::Usual(..)
+    )
 }
 
 /// Supervision of a scan while its threads run.

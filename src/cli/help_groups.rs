@@ -1,0 +1,173 @@
+//! Groups of flags in the help, and the few flags of the short help.
+//!
+//! `-h` shows the usual flags with the first sentence of their description, `--help` shows everything.
+
+use clap::builder::StyledStr;
+use clap::{Arg, Command};
+
+/// Groups in the order of the help.
+const GROUPS: [&str; 6] = ["Traffic", "Blocking", "Rules", "Output", "Inventory", "Advanced"];
+
+/// Flags of the first five groups, by their identifiers. All others are advanced.
+const MEMBERS: [(&str, &[&str]); 5] = [
+    (
+        "Traffic",
+        &[
+            "targets",
+            "files",
+            "queue",
+            "hook",
+            "hook_keep",
+            "hook_udp",
+            "ports",
+            "families",
+            "family",
+            "input",
+            "exclude",
+            "exclude_file",
+            "rate",
+            "open",
+            "resume",
+            "join",
+            "when",
+            "paths",
+            "method",
+            "headers",
+            "protocol",
+            "starttls",
+            "sni",
+            "ca",
+            "alpn",
+            "hassh",
+            "host_key",
+        ],
+    ),
+    ("Blocking", &["enforce", "enforce_only", "on_failure", "on_anomaly", "http_inspect", "ban_exempt"]),
+    (
+        "Rules",
+        &[
+            "rules",
+            "local",
+            "no_local",
+            "profile",
+            "fingerprints",
+            "rules_from",
+            "rules_key",
+            "matches",
+            "fail_on",
+        ],
+    ),
+    (
+        "Output",
+        &[
+            "format",
+            "output",
+            "events",
+            "flow_events",
+            "log_headers",
+            "learn",
+            "metrics",
+            "metrics_web_config",
+            "progress",
+        ],
+    ),
+    (
+        "Inventory",
+        &[
+            "inventory",
+            "sensor",
+            "keep",
+            "gone_after",
+            "spill",
+            "change_events",
+            "notify",
+            "notify_command",
+            "serve",
+            "serve_token_file",
+            "serve_htpasswd",
+            "serve_tls_cert",
+            "serve_tls_key",
+        ],
+    ),
+];
+
+/// Flags of the short help.
+const USUAL: [&str; 20] = [
+    "targets",
+    "files",
+    "queue",
+    "hook",
+    "ports",
+    "input",
+    "rate",
+    "open",
+    "paths",
+    "starttls",
+    "enforce",
+    "on_failure",
+    "rules",
+    "matches",
+    "fail_on",
+    "format",
+    "output",
+    "events",
+    "inventory",
+    "serve",
+];
+
+/// Modes of `scan`.
+const MODES: [&str; 7] = ["all", "connect", "ssh", "greeting", "tls", "https", "http"];
+
+/// Sorts the flags of the commands that read traffic into groups.
+pub(super) fn arrange(program: Command) -> Command {
+    let sort = |parent: Command, name: &'static str| {
+        parent.mut_subcommand(name, |command| grouped(&command, Command::new(name)))
+    };
+    let program = ["guard", "replay"].into_iter().fold(program, sort);
+    let sort_mode = |scan: Command, name: &'static str| {
+        scan.mut_subcommand(name, |mode| grouped(&mode, Command::new(name).args_override_self(true)))
+    };
+    program.mut_subcommand("scan", |scan| MODES.into_iter().fold(scan, sort_mode))
+}
+
+/// Returns `fresh` with the texts of `command`, and its flags in the order of their groups. The help shows
+/// groups in the order of their first flags, which clap cannot change afterwards.
+fn grouped(command: &Command, fresh: Command) -> Command {
+    let mut arguments: Vec<Arg> = command.get_arguments().cloned().map(with_group).collect();
+    arguments.sort_by_key(|argument| {
+        GROUPS.iter().position(|group| argument.get_help_heading() == Some(*group)).unwrap_or(GROUPS.len())
+    });
+    let mut fresh = fresh.args(arguments).groups(command.get_groups().cloned());
+    if let Some(about) = command.get_about() {
+        fresh = fresh.about(about.clone());
+    }
+    if let Some(about) = command.get_long_about() {
+        fresh = fresh.long_about(about.clone());
+    }
+    if let Some(text) = command.get_after_help() {
+        fresh = fresh.after_help(text.clone());
+    }
+    if let Some(text) = command.get_after_long_help() {
+        fresh = fresh.after_long_help(text.clone());
+    }
+    fresh
+}
+
+fn with_group(argument: Arg) -> Arg {
+    let id = argument.get_id().as_str().to_owned();
+    let is_member = |members: &[&str]| members.contains(&id.as_str());
+    let group =
+        MEMBERS.iter().find(|(_, members)| is_member(members)).map_or("Advanced", |(group, _)| *group);
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let argument = if argument.get_long_help().is_none() {
+        argument.clone().help(first_sentence(&help)).long_help(StyledStr::from(help))
+    } else {
+        argument
+    };
+    argument.help_heading(group).hide_short_help(!is_member(&USUAL))
+}
+
+fn first_sentence(help: &str) -> String {
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    help.split_once(". ").map_or(help.as_str(), |(first, _)| first).trim_end_matches('.').to_owned()
+}
