@@ -319,18 +319,3 @@ impl GuardArgs {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn help_hides_rare_flags() {
-        let command = crate::cli::command();
-        let guard = command.find_subcommand("guard").unwrap();
-        for name in RARE_FLAGS {
-            let flag = guard.get_arguments().find(|flag| flag.get_long() == Some(name));
-            assert!(flag.is_some_and(clap::Arg::is_hide_set), "--{name}");
-        }
-    }
-}

@@ -95,14 +95,16 @@ impl<'a> Guard<'a> {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Ends it by `signal` and looks that nothing is left of it.
-    fn stop(mut self, signal: Signal) {
+    /// Ends it by `signal` and looks that nothing is left of it. Returns its summary.
+    fn stop(mut self, signal: Signal) -> String {
         self.process.signal(signal);
         let status = self.process.wait_exit();
         assert_eq!(status.code(), Some(0), "{}", self.process.stderr());
         assert_eq!(self.namespace.waiting_packets(), 0);
         assert_eq!(self.hook_status().matches("no hook").count(), 2, "{}", self.hook_status());
         json_lines(self.process.stdout().as_bytes());
+        let is_summary = |line: &&str| line.contains("uninspected packets");
+        self.process.wait_stderr("its summary", |text| text.lines().find(is_summary).map(str::to_owned))
     }
 }
 
@@ -227,7 +229,8 @@ fn a_dropped_banner_never_arrives_and_other_connections_live_on() {
             assert_eq!(&banner, b"SSH-2.0-OpenSSH_9.8\r\n");
             drop(kept);
             other.finish().expect("the other connection ends well");
-            guard.stop(Signal::TERM);
+            let summary = guard.stop(Signal::TERM);
+            assert!(summary.contains("3 connections, 2 alerts, 2 blocked: "), "{summary}");
         }
     });
 }

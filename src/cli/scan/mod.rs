@@ -415,15 +415,26 @@ fn usual<'a>(
 
 /// Adds the mode `all` to a `scan` of targets without a mode.
 pub(super) fn with_mode(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let Some(scan) = arguments.iter().position(|word| word == "scan") else { return arguments };
-    let is_target = |word: &OsString| {
-        let text = word.to_string_lossy();
-        !text.starts_with('-') && (text == "localhost" || text.contains(['.', ':', '/']))
+    let is_flag = |word: &OsString| word.to_string_lossy().starts_with('-');
+    let Some(scan) = arguments.iter().skip(1).position(|word| !is_flag(word)).map(|at| at + 1) else {
+        return arguments;
     };
-    // A word before the first target could be a mode, or its misspelling.
-    let first = arguments.iter().skip(scan + 1).find(|word| !word.to_string_lossy().starts_with('-'));
-    let only_before = arguments.iter().take(scan).skip(1).all(|word| word.to_string_lossy().starts_with('-'));
-    if only_before && first.is_some_and(is_target) {
+    let words: Vec<_> = arguments
+        .iter()
+        .skip(scan + 1)
+        .filter(|word| !is_flag(word))
+        .map(|word| word.to_string_lossy())
+        .collect();
+    let is_target = |word: &str| word == "localhost" || word.contains(['.', ':', '/']);
+    // A first word of letters is a mode, or a misspelled one, which clap reports.
+    let has_mode = words.first().is_none_or(|word| {
+        word != "localhost" && word.chars().all(|character| character.is_ascii_alphabetic())
+    });
+    if arguments.get(scan).is_some_and(|word| word == "scan")
+        && !has_mode
+        && words.iter().any(|word| is_target(word))
+    {
+        drop(words);
         arguments.insert(scan + 1, OsString::from("all"));
     }
     arguments
