@@ -154,3 +154,18 @@ fn what_needs_a_server_is_refused_for_a_file() {
     refused(&["forget", "--sensor", "east"], "there is no sensor east");
     assert!(!Path::new("net.db").exists());
 }
+
+#[test]
+fn the_flags_of_a_job_ignore_the_environment() {
+    let inventory = Inventory::new();
+    let url = "postgresql://ann@192.0.2.1/net?sslmode=verify-full&sslrootcert=/no/such/file";
+    let mut submit = inventory.fleet(&["submit", "connect", "127.30.11.1", "-p", "9"]);
+    submit.env("BANNERWALL_INVENTORY", url).env("BANNERWALL_DATABASE", url);
+    let output = submit.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let mut worker = inventory.fleet(&["worker", "--until-empty"]);
+    worker.env("BANNERWALL_INVENTORY", url).env("BANNERWALL_DATABASE", url);
+    ends_well(Running::start(worker));
+    let scan = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert_eq!(inventory.status(&scan)["state"], "done");
+}

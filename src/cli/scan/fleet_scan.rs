@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
+use clap::builder::Resettable;
 use clap::{ArgMatches, Command, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
 use super::run::options_judged_by;
@@ -76,7 +77,7 @@ pub(in crate::cli) struct FleetScanSpec {
 #[command(no_binary_name = true)]
 struct ScanFlagParser {
     #[command(subcommand)]
-    mode: ScanMode,
+    spec: FleetScanSpec,
 }
 
 impl FromArgMatches for FleetScanSpec {
@@ -119,7 +120,7 @@ impl Subcommand for FleetScanSpec {
             .map(|mode| mode.get_name().to_owned())
             .collect();
         let command = ScanMode::augment_subcommands(command);
-        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_others))
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, as_order))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -131,8 +132,11 @@ impl Subcommand for FleetScanSpec {
     }
 }
 
-/// Hides flags that an order cannot hold from a mode's help.
-fn without_others(mode: Command) -> Command {
+/// Hides flags that an order cannot hold from a mode's help, and ignores the environment.
+fn as_order(mode: Command) -> Command {
+    // A variable belongs to the machine, not to the order. A confined worker could not open the files that a
+    // database's address names.
+    let mode = mode.mut_args(|argument| argument.env(Resettable::Reset));
     let others: Vec<String> = mode
         .get_arguments()
         .map(|argument| argument.get_id().as_str().to_owned())
