@@ -92,7 +92,7 @@ const MEMBERS: [(&str, &[&str]); 5] = [
 ];
 
 /// Flags of the short help.
-const USUAL: [&str; 20] = [
+const USUAL: [&str; 19] = [
     "targets",
     "files",
     "queue",
@@ -109,7 +109,6 @@ const USUAL: [&str; 20] = [
     "matches",
     "fail_on",
     "format",
-    "output",
     "events",
     "inventory",
     "serve",
@@ -167,7 +166,9 @@ fn with_group(argument: Arg) -> Arg {
     argument.help_heading(group).hide_short_help(!is_member(&USUAL))
 }
 
+/// Returns the first sentence without what follows in brackets or behind a semicolon.
 fn first_sentence(help: &str) -> String {
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    help.split_once(". ").map_or(help.as_str(), |(first, _)| first).trim_end_matches('.').to_owned()
+    let end = [". ", "; ", " (", " ["].iter().filter_map(|mark| help.find(mark)).min();
+    help.get(..end.unwrap_or(help.len())).unwrap_or(&help).trim_end_matches('.').to_owned()
 }

@@ -187,8 +187,15 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
     // the mode of a scan, too.
     let arguments = scan::fill(&command, scan::with_mode(arguments))?;
     let arguments = config::fill(&command, scan::with_mode(arguments))?;
-    let matches = command.clone().try_get_matches_from(arguments)?;
-    Ok(Cli::from_arg_matches(&matches)?)
+    Ok(Cli::from_arg_matches(&parse_flags(command, arguments)?)?)
+}
+
+/// Parses the command line alone, without what files add to it.
+pub(crate) fn parse_flags(
+    command: clap::Command,
+    arguments: Vec<OsString>,
+) -> Result<clap::ArgMatches, clap::Error> {
+    command.try_get_matches_from(scan::with_mode(arguments))
 }
 
 fn run(cli: &Cli) -> Result<CliExitCode, CommandFailure> {

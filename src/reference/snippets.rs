@@ -151,7 +151,7 @@ fn refusal(arguments: &[String]) -> Option<String> {
     // Keys are read while flags are parsed.
     let key = |word: &String| if word.ends_with(".pub") { KEY.to_owned() } else { word.clone() };
     let words = std::iter::once("bannerwall".to_owned()).chain(arguments.iter().map(key));
-    let error = cli::command().try_get_matches_from(words).err()?;
+    let error = cli::parse_flags(cli::command(), words.map(OsString::from).collect()).err()?;
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     (!is_help).then(|| error.to_string())
 }
