@@ -28,7 +28,7 @@ use crate::serve::{ScanConfig, ScanPermissions, ServeConfig};
 Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
 pub(super) struct ServeArgs {
     /// Inventory that guard, scan and replay write with --inventory. You can also name it in the environment
-    /// variable BANNERWALL_INVENTORY.
+    /// variable `BANNERWALL_INVENTORY`.
     #[arg(long, value_name = "FILE|URL", env = "BANNERWALL_INVENTORY", hide_env = true,
           default_value = INVENTORY_FILE, value_parser = inventory_place())]
     inventory: DatabaseLocation,

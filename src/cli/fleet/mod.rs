@@ -167,7 +167,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 #[derive(Debug, Args)]
 struct DatabaseFlag {
     /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password
-    /// in PGPASSWORD. You can also name it in the environment variable BANNERWALL_DATABASE.
+    /// in PGPASSWORD. You can also name it in the environment variable `BANNERWALL_DATABASE`.
     #[arg(long = "database", value_name = "FILE|URL", env = "BANNERWALL_DATABASE", hide_env = true,
           value_parser = inventory_place())]
     place: DatabaseLocation,

@@ -153,7 +153,7 @@ Examples:
 #[derive(Debug, Args)]
 struct InventoryLocationFlag {
     /// Inventory: a file, or a database (`postgresql://user@host/database`). You can also name it in the
-    /// environment variable BANNERWALL_INVENTORY.
+    /// environment variable `BANNERWALL_INVENTORY`.
     #[arg(long, value_name = "FILE|URL", env = "BANNERWALL_INVENTORY", hide_env = true,
           default_value = INVENTORY_FILE, value_parser = inventory_place())]
     inventory: DatabaseLocation,
