@@ -404,7 +404,7 @@ mod tests {
         let text = learn(&mut samples().into_iter());
         assert_eq!(text, learn(&mut samples().into_iter().rev().chain(samples())));
         for sample in
-            ["port 2222, and nothing that a policy can allow: GET /a\n", "port 9000, and nothing that"]
+            ["port 2222, but nothing that a policy can allow: GET /a\n", "port 9000, but nothing that"]
         {
             assert!(text.contains(sample), "{text}");
         }
@@ -441,7 +441,7 @@ mod tests {
         }
         assert_eq!(learner.places.len(), PLACES);
         let text = learner.render();
-        assert!(text.contains("no room for") && text.contains("destination = [\"203.0.113.0/24\"]"));
+        assert!(text.contains("Sightings left out") && text.contains("destination = [\"203.0.113.0/24\"]"));
         RuleSet::parse("learned.toml", &text).unwrap();
     }
 
