@@ -566,13 +566,13 @@ mod tests {
         let (_, whole) = BatchEncoder::new(&run(), 0).write(&records());
         assert!(SensorBatch::read(FORMAT, &whole).is_ok());
         for (old, new, said) in [
-            ("guard", "gu4rd", "line 1: no source"),
-            ("\"started\":0", "\"started\":-1", "line 1: no time"),
-            ("\"ssh\"", "\"sssh\"", "line 2: no protocol"),
-            ("\"high\"", "\"hi\"", "line 4: no severity"),
-            ("\"port\":22", "\"port\":0", "line 2: a server has a port"),
+            ("guard", "gu4rd", "line 1: unknown source"),
+            ("\"started\":0", "\"started\":-1", "line 1: "),
+            ("\"ssh\"", "\"sssh\"", "line 2: unknown protocol"),
+            ("\"high\"", "\"hi\"", "line 4: unknown severity"),
+            ("\"port\":22", "\"port\":0", "line 2: a server needs a port"),
             ("\"count\":7", "\"count\":-7", "line 2: "),
-            ("\"first\":17", "\"first\":18", "line 2: it was seen last"),
+            ("\"first\":17", "\"first\":18", "line 2: its last time is before"),
             ("\"met\"", "\"mat\"", "line 5: unknown variant"),
             ("192.0.2.1", "192.0.2", "line 2: "),
             ("OpenSSH\"", &format!("{}\"", "x".repeat(3_000)), "line 2: a text of 3000 bytes"),
