@@ -207,7 +207,7 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
             "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
                          SELECT 4, pack, signature, 100, 1, '' FROM fleet_rules WHERE serial = 1",
         );
-        site.wait_refused("east", 4, "it was signed as version 1, and is offered as version 4");
+        site.wait_refused("east", 4, "it was signed as version 1, and is published as version 4");
         // One octet of it is another one.
         psql(&site.url, "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
                          SELECT 5, set_byte(pack, 30, 32), signature, 100, 1, '' FROM fleet_rules WHERE serial = 2");
@@ -503,8 +503,8 @@ fn of_those_who_publish_at_once_each_has_a_number_of_its_own_or_is_refused() {
 
     // A role is a sensor's or a publisher's.
     for (flag, name, told) in [
-        ("--publisher", "east", "--publisher east: that role is a sensor"),
-        ("--worker", "west", "--worker west: that role is a sensor"),
+        ("--publisher", "east", "--publisher east: this role is a sensor"),
+        ("--worker", "west", "--worker west: this role is a sensor"),
         ("--sensor", "ann", "member of bannerwall_test0_publisher"),
     ] {
         let said = site.refused(&["init", flag, name, "--database", &site.url]);

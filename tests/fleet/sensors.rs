@@ -31,9 +31,12 @@ fn sensors_enter_what_they_see_and_read_nothing() {
     let Some(server) = Postgres::start() else { return };
     let (url, direct) = (server.database(), server.database());
     let first = init(&url);
-    for role in
-        ["_test0_sensor: made", "east: made, member of bannerwall_test0_sensor", "hand: made", "page: made"]
-    {
+    for role in [
+        "_test0_sensor: created",
+        "east: created, member of bannerwall_test0_sensor",
+        "hand: created",
+        "page: created",
+    ] {
         assert!(first.contains(role) && first.contains("\\password"), "{first}");
     }
     let again = init(&url);
@@ -277,7 +280,10 @@ fn bad_input_is_refused_where_it_is_given() {
     refused(&["fleet", "init"], "--database");
     refused(&["fleet", "init", "--sensor", "pg_x", "--dry-run"], "pg_ is the prefix");
     refused(&["fleet", "init", "--sensor", "a", "--reader", "a", "--dry-run"], "needs its own role");
-    refused(&["fleet", "init", "--sensor", "postgres", "--database", &url], "may do everything");
+    refused(
+        &["fleet", "init", "--sensor", "postgres", "--database", &url],
+        "is a superuser or passes row security",
+    );
     refused(&["fleet", "merge", "--database", &server.database()], "there is no fleet yet");
     // What is printed does the same.
     let words = ["fleet", "init", "--sensor", "east", "--sensor", "we\"st's", "--reader", "page"];
@@ -382,7 +388,7 @@ fn a_sensor_that_is_gone_is_forgotten_unless_something_of_it_waits() {
     speaks();
     enter(&west, 1, BATCH);
     enter(&west, 2, "no batch");
-    refused("boss", "west", "2 batches of it wait to be merged");
+    refused("boss", "west", "sensor west has unmerged batches: 2");
     assert_eq!(merge(&url, &[]).status.code(), Some(0));
     refused("hand", "west", "permission denied");
     refused("page", "west", "permission denied");

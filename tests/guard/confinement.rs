@@ -228,9 +228,13 @@ fn no_thread_is_root_s_or_without_a_filter_once_a_guard_or_a_page_runs() {
             );
             assert!(of_threads(process, "Seccomp").iter().all(|mode| mode == "2"));
             let [runner] = <[String; 1]>::try_from(children(process)).expect("one helper process");
-            let status = fs::read_to_string(format!("/proc/{runner}/status")).expect("it runs");
-            assert!(status.contains(&format!("Uid:\t{PACKAGE_USER}\t")), "{status}");
-            assert!(status.contains("Seccomp:\t2"), "{status}");
+            // The page's worker reads the certificate authorities first.
+            eventually("the helper process to be confined", || {
+                let status = fs::read_to_string(format!("/proc/{runner}/status")).expect("it runs");
+                let is_confined =
+                    status.contains(&format!("Uid:\t{PACKAGE_USER}\t")) && status.contains("Seccomp:\t2");
+                is_confined.then_some(())
+            });
         }
         place.loses_its_hook();
         assert!(place.reload().status.success());

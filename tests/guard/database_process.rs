@@ -193,7 +193,7 @@ fn an_answer_without_end_costs_a_connection_and_not_the_guard() {
         assert!(site.blocks());
         assert!(memory() - before <= 64 << 10, "{} KiB more", memory() - before);
         site.door.leads_to_endless_answers(false);
-        site.waits_for("written again; 0 sightings were lost");
+        site.waits_for("written again; sightings lost meanwhile: 0");
         eventually("what was seen amid", || site.met("amid_1"));
     });
 }

@@ -449,7 +449,7 @@ fn who_asks_and_goes_away_costs_nothing_before_he_says_go_and_ends_the_run_as_a_
         heir.write_all(&octets_of(GO)).expect("it listens");
         drop(heir);
         assert_eq!(guard.process.wait_exit().code(), Some(2), "{}", guard.process.stderr());
-        assert!(guard.process.stderr().contains("went away"), "{}", guard.process.stderr());
+        assert!(guard.process.stderr().contains("successor exited"), "{}", guard.process.stderr());
         assert!(network.run("iptables-save -t mangle").contains("BANNERWALL"), "closed, and it has failed");
     });
 }
