@@ -6,9 +6,9 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`testing`] | what tests, benches and fuzz targets reach of all this; nobody else may |
+//! | [`testing`] | what tests, benches and fuzz targets reach of the modules below |
 //! | [`cli`] | the command line: text to validated configuration |
-//! | [`attachments`] | what is attached to a guard: inventory, page and published rules, each behind a trait of the guard |
+//! | [`attachments`] | a guard's inventory, page and published rules, each behind a trait of the guard |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
 //! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
 //! | [`tunnel`] | packets of a tun device to a peer over UDP, and back |

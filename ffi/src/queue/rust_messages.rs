@@ -1,6 +1,7 @@
 //! Messages to the kernel, written in Rust: the same bytes as `libnetfilter_queue`, without it.
 //!
-//! It replaces [`libnetfilter_queue`](super::libnetfilter_queue), function by function; see [`attribute`](super::attribute).
+//! It replaces [`libnetfilter_queue`](super::libnetfilter_queue), function by function;
+//! see [`attribute`](super::attribute).
 
 use super::attribute::{HEADERS, attribute, halves, number};
 use crate::sys;

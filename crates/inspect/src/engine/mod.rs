@@ -11,13 +11,15 @@
 //!
 //! Knowledge points one way: each layer knows those above it in this table, and none below.
 //!
-//! | layer | takes | gives |
-//! |---|---|---|
-//! | `dialogue` | bytes of both sides, in order | a `Finding` for each banner, oddity and exchange |
-//! | `banner_inspector` | findings; asks the rules, emits events | one `PacketOutcome`: stop, refusal, mark, notes for the flow's record |
-//! | `admission`, `undecided_flow` | a flow's bytes | whether its policy allows it; what is unread, held or missing |
-//! | `tcp_flows`, `silent_flows`, `flow_accounts` | flows | room for them, their timers and records |
-//! | `segment`, `quic` | a segment, a datagram | a [`Decision`], by the outcome |
+//! - `dialogue` takes bytes of both sides, in order, and gives a `Finding` for each banner, oddity and
+//!   exchange
+//! - `banner_inspector` takes findings; asks the rules, emits events, and gives one `PacketOutcome`: stop,
+//!   refusal, mark, notes for the flow's record
+//! - `admission`, `undecided_flow` takes a flow's bytes, and gives whether its policy allows it; what is
+//!   unread, held or missing
+//! - `tcp_flows`, `silent_flows`, `flow_accounts` takes flows, and gives room for them, their timers and
+//!   records
+//! - `segment`, `quic` takes a segment, a datagram, and gives a [`Decision`], by the outcome
 //!
 //! `dialogue/cases` tests each protocol's dialogue by itself; `cases` tests the whole by packets. The context
 //! that all layers get (settings and rules to read, counters and caches to write) is `context`.

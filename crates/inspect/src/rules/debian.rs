@@ -10,12 +10,13 @@
 //! order them: Ubuntu's `9.3p1-1ubuntu3.6` is fixed and `8.9p1-3ubuntu0.9` is not, though
 //! `3ubuntu0.9` is the greater revision. So a [`FixedPackage`] entry covers one *branch* only:
 //!
-//! | entry | branch | a banner of that branch is fixed when |
-//! |---|---|---|
-//! | `Debian-2+deb12u3`, `9.2p1 Debian-2+deb12u3` | revisions of the same base `2` and release `deb12` | its revision ≥ the entry's |
-//! | `Ubuntu-3ubuntu0.10`, `8.9p1 Ubuntu-3ubuntu0.10` | `3ubuntu0` and `3ubuntu0.N` (and `3`, which is the same as `3ubuntu0`) | its revision ≥ the entry's |
-//! | `9.7p1 Debian-7`, `9.7p1 Ubuntu-7ubuntu1` | the development line | upstream version and revision ≥ the entry's |
-//! | `Debian-7` | revisions without a release | its revision ≥ the entry's |
+//! - `Debian-2+deb12u3`, `9.2p1 Debian-2+deb12u3`: revisions of the same base `2` and release `deb12`; fixed
+//!   when its revision ≥ the entry's
+//! - `Ubuntu-3ubuntu0.10`, `8.9p1 Ubuntu-3ubuntu0.10`: `3ubuntu0` and `3ubuntu0.N` (and `3`, which is the
+//!   same as `3ubuntu0`); fixed when its revision ≥ the entry's
+//! - `9.7p1 Debian-7`, `9.7p1 Ubuntu-7ubuntu1`: the development line; fixed when upstream version and
+//!   revision ≥ the entry's
+//! - `Debian-7`: revisions without a release; fixed when its revision ≥ the entry's
 //!
 //! In an entry of the first two kinds, the upstream version must equal the banner's. A rebuild for
 //! an older release (`2+deb12u3~bpo11+1`) counts as its original. Raspbian's packages count as

@@ -103,8 +103,8 @@ impl RuleSet {
     /// Returns the rules that match `banner`, in order. If an accept rule matches, it returns only
     /// that rule.
     ///
-    /// The result includes rules with a `count`: ask [`MatchHistory::admit`](super::MatchHistory::admit) whether they take
-    /// effect.
+    /// The result includes rules with a `count`: ask [`MatchHistory::admit`](super::MatchHistory::admit)
+    /// whether they take effect.
     pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &BannerContext<'_>) -> Vec<RuleMatch<'r>> {
         let view = BannerView::new(banner, context);
         let memo = PatternMemo::default();

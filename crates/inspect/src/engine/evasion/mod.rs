@@ -51,75 +51,109 @@
 //!
 //! # What each trick meets
 //!
-//! *Dropped* is the default with `--enforce` and follows `--on-anomaly`; *told* is an event. Every anomaly is
-//! told once a flow, by the name given here, and counted each time. *Ignored* means: not taken into
-//! account, as the receiver will not.
+//! *Dropped* is the default with `--enforce` and follows `--on-anomaly`; *reported* is an event. Every
+//! anomaly is reported once a flow, by the name given here, and counted each time. *Ignored* means: not taken
+//! into account, as the receiver will not.
 //!
-//! | trick | what is done | anomaly |
-//! |---|---|---|
-//! | other bytes for a place that was let through | dropped, always | `overlap_different_data` |
-//! | overlapping IP fragments with different data | dropped | `fragment_overlap_different_data` |
-//! | data beyond the receiver's window or before the first byte, a FIN where none is due | ignored and dropped | `out_of_window` |
-//! | a wrong IP or TCP checksum, however long the segment | ignored and dropped | `bad_checksum` |
-//! | urgent data, however it is announced | the urgent pointer is taken off, so that the receiver reads what was judged; dropped where that can't be done (a fragment, a packet that was cut) | `urgent_data` |
-//! | a signature (TCP MD5, TCP-AO) in a connection without | dropped | `unexpected_signature` |
-//! | an acknowledgement that lies too far back | dropped | `old_acknowledgement` |
-//! | an acknowledgement of what was never sent | ignored and dropped | `ack_of_unsent_data` |
-//! | data before the SYN that it would follow | ignored and dropped | `data_before_handshake` |
-//! | a decoy that the receiver has acknowledged before, in a connection whose SYN was not seen; an acknowledgement by which its receiver pretends to expect other bytes | only a probe goes on | |
-//! | data without ACK, SYN with FIN | ignored and dropped | `data_without_ack`, `contradictory_flags` |
-//! | headers that contradict themselves, more than 16 IPv6 extension headers | dropped | `malformed_packet` |
-//! | more out of order, or unacknowledged, than is held | dropped, and sent again | `reorder_limit` |
-//! | Multipath TCP, whose mappings put bytes into another order | its options are taken off each SYN and SYN-ACK, so that both ends fall back to TCP; dropped where that can't be done | |
-//! | a further path of a Multipath TCP connection (`--on-anomaly mptcp_join=alert` lets it pass) | dropped | `mptcp_join` |
-//! | data in a SYN (Fast Open) | inspected with the SYN | |
-//! | data in a SYN for ports that are in use | dropped, always: senders try again without | `data_in_reopening_syn` |
-//! | data in a SYN that the server refuses | forgotten; what comes instead is read afresh | `fast_open_refused` |
-//! | a mere reset of a blocked connection | goes on, so that the other end learns of it; the connection stays blocked | |
-//! | a reset with a wrong sequence number | told; the flow goes on | `reset_wrong_sequence` |
-//! | a reset or FIN that never arrives, or is not taken | told; what follows within 20 s is inspected, behind that dropped | `data_after_reset`, `data_after_fin` |
-//! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |
-//! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
-//! | a SYN of the server's, when the client's is forgotten | whoever answers by SYN and ACK is the server; without such an answer ports and content tell | |
-//! | a connection whose SYN was not seen, between ports that suggest the wrong client | read in both roles until one end has asked and the other answered | |
-//! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
-//! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
-//! | a packet of a forged connection that matches a rule | dropped, always; reported as a bounded anomaly. The alerts follow once the other end acknowledges | `unconfirmed_match` |
-//! | tiny segments, any order | put together; the one that completes a banner is stopped | |
-//! | half a banner, and a long wait; more lines than the budget to an end that has spoken | blocked | `inspection_budget_spent` |
-//! | a banner behind other lines, whatever bytes they hold | lines are gone over up to the budget | |
-//! | a banner behind more than 64 KiB or 1,024 lines | told; the same | `ssh_long_preamble` |
-//! | a banner where some clients cut a longer line, or with CRs before or in it, which some leave out | told; judged, too | `ssh_disputed_identification` |
-//! | an SSH identification within a hello of TLS | told; stopped | `tls_disputed_hello` |
-//! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
-//! | a request whose length or chunks servers have to refuse (RFC 9112 sections 6.3 and 7.1), where what follows it is read | dropped | `http_framing_lost` |
-//! | a response whose end clients disagree on: as for requests, and chunks of HTTP/1.0, a body behind a granted `CONNECT` | the same | `http_framing_lost` |
-//! | chunk extensions beyond 4 KiB, trailers beyond 64 KiB | told; gone over to their end, however long | `http_chunk_extension_too_long`, `http_trailer_too_long` |
-//! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
-//! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |
-//! | what a server answers to a request and was not read as a response (`HTTP 200`, a NUL before it) | told | `http_unknown_response` |
-//! | much white space before a message | told; overlooked, up to 64 KiB | `http_long_leading` |
-//! | fields behind a bare CR, with `_` for `-`, with other white space | read in each way that applications do | |
-//! | fields behind 64 KiB of a head, or behind a request without a version | told; judged one by one, and what they say of the message's end holds | `http_head_too_long`, `http_version_missing` |
-//! | more than 2,048 fields | told; all are judged | `http_too_many_headers` |
-//! | a head cut behind the field that matters | a field is judged when its line is whole, unless a later one may change that (`absent`, `unless`, accept rules, bodies) | |
-//! | a response before its request, interim ones, odd status lines | judged like others; the request is read all the same | |
-//! | an answer in the server's name to half a request | the request is read on | |
-//! | SSH beside HTTP | told; both are read on as far as either can be | `protocol_mismatch` |
-//! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
-//! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
-//! | a banner behind `101` to anything but WebSocket, or where the client has not asked for that | what follows is inspected, sent before the server agrees or behind | |
-//! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
-//! | a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a protocol that is not read | the first MiB of the client's bytes is searched for a hello, whatever is before it | |
-//! | an SSH identification behind `SSH-` alone, a request, the preface of HTTP/2 or SOCKS bytes | judged, too | `ssh_disputed_identification` |
-//! | an upgrade behind which a MiB follows without a hello | told; blocked under `--on-failure closed` | `upgrade_not_followed` |
-//! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last byte is stopped | |
-//! | a hello with a session id of unusual length, unusual versions, or bytes behind its extensions; a name in capitals, with a port or a final dot | read as the most lenient server reads it | |
-//! | a `Host` in capitals, with a port or a final dot, or another host in the target | judged in each way | |
-//! | a hello that contradicts itself | told; its bytes are read as anything else | `tls_malformed` |
-//! | bytes between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
+//! - other bytes for a place that was let through: dropped, always (`overlap_different_data`)
+//! - overlapping IP fragments with different data: dropped (`fragment_overlap_different_data`)
+//! - data beyond the receiver's window or before the first byte, a FIN where none is due: ignored and dropped
+//!   (`out_of_window`)
+//! - a wrong IP or TCP checksum, however long the segment: ignored and dropped (`bad_checksum`)
+//! - urgent data, however it is announced: the urgent pointer is taken off, so that the receiver reads what
+//!   was judged; dropped where that can't be done (a fragment, a packet that was cut) (`urgent_data`)
+//! - a signature (TCP MD5, TCP-AO) in a connection without: dropped (`unexpected_signature`)
+//! - an acknowledgement that lies too far back: dropped (`old_acknowledgement`)
+//! - an acknowledgement of what was never sent: ignored and dropped (`ack_of_unsent_data`)
+//! - data before the SYN that it would follow: ignored and dropped (`data_before_handshake`)
+//! - a decoy that the receiver has acknowledged before, in a connection whose SYN was not seen; an
+//!   acknowledgement by which its receiver pretends to expect other bytes: only a probe goes on
+//! - data without ACK, SYN with FIN: ignored and dropped (`data_without_ack`, `contradictory_flags`)
+//! - headers that contradict themselves, more than 16 IPv6 extension headers: dropped (`malformed_packet`)
+//! - more out of order, or unacknowledged, than is held: dropped, and sent again (`reorder_limit`)
+//! - Multipath TCP, whose mappings put bytes into another order: its options are taken off each SYN and
+//!   SYN-ACK, so that both ends fall back to TCP; dropped where that can't be done
+//! - a further path of a Multipath TCP connection (`--on-anomaly mptcp_join=alert` lets it pass): dropped
+//!   (`mptcp_join`)
+//! - data in a SYN (Fast Open): inspected with the SYN
+//! - data in a SYN for ports that are in use: dropped, always: senders try again without
+//!   (`data_in_reopening_syn`)
+//! - data in a SYN that the server refuses: forgotten; what comes instead is read afresh
+//!   (`fast_open_refused`)
+//! - a mere reset of a blocked connection: goes on, so that the other end learns of it; the connection stays
+//!   blocked
+//! - a reset with a wrong sequence number: reported; the flow goes on (`reset_wrong_sequence`)
+//! - a reset or FIN that never arrives, or is not taken: reported; what follows within 20 s is inspected,
+//!   behind that dropped (`data_after_reset`, `data_after_fin`)
+//! - data with a hop limit too small to arrive: reported; never acknowledged, it decides nothing
+//!   (`hop_limit_drop`)
+//! - a handshake split over more segments, or begun with its answer: reported; the first sender of a SYN
+//!   stays the client (`split_handshake`)
+//! - a SYN of the server's, when the client's is forgotten: whoever answers by SYN and ACK is the server;
+//!   without such an answer ports and content tell
+//! - a connection whose SYN was not seen, between ports that suggest the wrong client: read in both roles
+//!   until one end has asked and the other answered
+//! - a second answer to a SYN, with another number: reported; read afresh, and nothing behind it passes
+//!   before the client says which one it took (`syn_in_connection`)
+//! - a SYN inside a connection, to reset the inspector: reported; nothing is forgotten before the other end
+//!   answers it (`syn_in_connection`)
+//! - a packet of a forged connection that matches a rule: dropped, always; reported as a bounded anomaly. The
+//!   alerts follow once the other end acknowledges (`unconfirmed_match`)
+//! - tiny segments, any order: put together; the one that completes a banner is stopped
+//! - half a banner, and a long wait; more lines than the budget to an end that has spoken: blocked
+//!   (`inspection_budget_spent`)
+//! - a banner behind other lines, whatever bytes they hold: lines are gone over up to the budget
+//! - a banner behind more than 64 KiB or 1,024 lines: reported; the same (`ssh_long_preamble`)
+//! - a banner where some clients cut a longer line, or with CRs before or in it, which some leave out:
+//!   reported; judged, too (`ssh_disputed_identification`)
+//! - an SSH identification within a hello of TLS: reported; stopped (`tls_disputed_hello`)
+//! - header folding, NULs, mixed line ends, chunk tricks: reported; read as most servers would (`http_…`)
+//! - a request whose length or chunks servers have to refuse (RFC 9112 sections 6.3 and 7.1), where what
+//!   follows it is read: dropped (`http_framing_lost`)
+//! - a response whose end clients disagree on: as for requests, and chunks of HTTP/1.0, a body behind a
+//!   granted `CONNECT`: the same (`http_framing_lost`)
+//! - chunk extensions beyond 4 KiB, trailers beyond 64 KiB: reported; gone over to their end, however long
+//!   (`http_chunk_extension_too_long`, `http_trailer_too_long`)
+//! - a request line that only some server takes for one: long or unknown words, odd white space, other
+//!   versions: read as a request; what is odd is reported (`http_…`)
+//! - what a server answers by HTTP and was not read as a request: reported (`http_unknown_request`)
+//! - what a server answers to a request and was not read as a response (`HTTP 200`, a NUL before it):
+//!   reported (`http_unknown_response`)
+//! - much white space before a message: reported; overlooked, up to 64 KiB (`http_long_leading`)
+//! - fields behind a bare CR, with `_` for `-`, with other white space: read in each way that applications do
+//! - fields behind 64 KiB of a head, or behind a request without a version: reported; judged one by one, and
+//!   what they say of the message's end holds (`http_head_too_long`, `http_version_missing`)
+//! - more than 2,048 fields: reported; all are judged (`http_too_many_headers`)
+//! - a head cut behind the field that matters: a field is judged when its line is whole, unless a later one
+//!   may change that (`absent`, `unless`, accept rules, bodies)
+//! - a response before its request, interim ones, odd status lines: judged like others; the request is read
+//!   all the same
+//! - an answer in the server's name to half a request: the request is read on
+//! - SSH beside HTTP: reported; both are read on as far as either can be (`protocol_mismatch`)
+//! - a head without an end, before a FIN: reported; what there is of it is judged (`http_unfinished_head`)
+//! - a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5): what is relayed is inspected, sent
+//!   before the proxy agrees or behind
+//! - a banner behind `101` to anything but WebSocket, or where the client has not asked for that: what
+//!   follows is inspected, sent before the server agrees or behind
+//! - a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none: what follows is inspected, as
+//!   soon as the client asks
+//! - a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a
+//!   protocol that is not read: the first MiB of the client's bytes is searched for a hello, whatever is
+//!   before it
+//! - an SSH identification behind `SSH-` alone, a request, the preface of HTTP/2 or SOCKS bytes: judged, too
+//!   (`ssh_disputed_identification`)
+//! - an upgrade behind which a MiB follows without a hello: reported; blocked under `--on-failure closed`
+//!   (`upgrade_not_followed`)
+//! - a hello of TLS in records and segments of any size, behind empty records; a second one, where the server
+//!   asks for it: put together; the segment with its last byte is stopped
+//! - a hello with a session id of unusual length, unusual versions, or bytes behind its extensions; a name in
+//!   capitals, with a port or a final dot: read as the most lenient server reads it
+//! - a `Host` in capitals, with a port or a final dot, or another host in the target: judged in each way
+//! - a hello that contradicts itself: reported; its bytes are read as anything else (`tls_malformed`)
+//! - bytes between two messages, where every transaction is read: reported; left out up to the line's end
+//!   (`http_unexpected_data`)
 //!
-//! What is only told by default is dropped under `--on-anomaly drop`, the flow where a message is odd.
+//! What is only reported by default is dropped under `--on-anomaly drop`, the flow where a message is odd.
 //!
 //! # What is not
 //!
@@ -129,8 +163,8 @@
 //! * A hello behind the first MiB of a client's bytes in a protocol that is not read is not judged.
 //! * What a server sends behind the end of such a body before its client asks for more goes by. It answers
 //!   nothing: a client that takes it for the answer to what it asks next has been told so by a server that
-//!   answers before it is asked, which ends that agree can do in other ways. It is told once the client has
-//!   acknowledged it (`http_unexpected_data`), and what answers a request is read.
+//!   answers before it is asked, which ends that agree can do in other ways. It is reported once the client
+//!   has acknowledged it (`http_unexpected_data`), and what answers a request is read.
 //! * A server that answers a request and leaves its body unread (handlers of Python's `http.server` may)
 //!   takes that body for its next request. By RFC 9112 it is none: it is judged as a body.
 //! * Behind a request that announces no end of what it sends (`SOURCE`, `PUT` without a length) or by RTSP,
@@ -154,7 +188,7 @@
 //! * A Multipath TCP connection whose handshake the guard has not seen may map its bytes to another order
 //!   than it sends them in. Linux does so only with further paths, which are refused; a made-up sender could.
 //! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
-//!   told (`gap`) and read on behind.
+//!   reported (`gap`) and read on behind.
 //! * Bytes behind a beginning that the guard has not seen, or has forgotten (a table full of others), are
 //!   read as if a connection began there.
 //! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a

@@ -5,14 +5,14 @@
 //! package's own line judges it: a fix in another release, with a greater or a smaller version,
 //! proves nothing.
 //!
-//! | the banner shows | the line | vulnerable | fixed |
-//! |---|---|---|---|
-//! | `2+deb12u2` | Debian 12's | below the fix, or no fix and not newer than the data | from the fix on, or not affected |
-//! | `2`, with which Debian 12 began | Debian 12's | the same | the same |
-//! | `5`, between two releases | `sid` | below `sid`'s fix, where the release before was affected, too | from `sid`'s fix on |
-//! | `5+deb10u4`, of a release that is not in the data | `sid` | never | if the release began with
-//! `sid`'s fix |
-//! | an upstream version only | all | never | if `sid` fixed an older upstream version |
+//! - `2+deb12u2`, judged by Debian 12's: affected below the fix, or no fix and not newer than the data; fixed
+//!   from the fix on, or not affected
+//! - `2`, with which Debian 12 began, judged by Debian 12's: affected the same; fixed the same
+//! - `5`, between two releases, judged by `sid`: affected below `sid`'s fix, where the release before was
+//!   affected, too; fixed from `sid`'s fix on
+//! - `5+deb10u4`, of a release that is not in the data, judged by `sid`: affected never; fixed if the release
+//!   began with `sid`'s fix
+//! - an upstream version only, judged by all: affected never; fixed if `sid` fixed an older upstream version
 //!
 //! Ubuntu's data list every affected version, and the list decides ([`ubuntu`]). Versions outside
 //! of upstream's affected ranges are fixed. Versions inside may have been patched by their builder,
