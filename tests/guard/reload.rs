@@ -132,7 +132,9 @@ fn log_rotation_leaves_half_edited_rules_alone() {
 
         guard.rule_file(&forbids("other"));
         guard.process.signal(Signal::USR2);
-        guard.process.wait_stderr("a reload", |text| text.contains("reloaded: 1 rules").then_some(()));
+        guard
+            .process
+            .wait_stderr("a reload", |text| text.contains("reloaded: 1 rule in force").then_some(()));
         guard.stop();
     });
 }

@@ -833,13 +833,13 @@ fn what_a_killed_guard_has_read_gets_the_verdict_of_its_mode_from_the_next_one()
                 guard = manager.judging(&network, &rules, &flags);
                 eventually("every packet has a verdict", || (network.waiting_packets() == 0).then_some(()));
                 let said = guard.stderr();
-                if let Some(line) = said.lines().find(|line| line.contains("had read and not answered")) {
+                if let Some(line) = said.lines().find(|line| line.contains("had read but not answered")) {
                     break line.to_owned();
                 }
             };
             let count = told.split_whitespace().find_map(|word| word.parse::<f64>().ok());
             let count = count.unwrap_or_else(|| panic!("{told}"));
-            assert!((0.5..64.5).contains(&count) && told.ends_with(fate), "{mode}: {told}");
+            assert!((0.5..64.5).contains(&count) && told.contains(fate), "{mode}: {told}");
             let abandoned = counters(&network)["bannerwall_abandoned_packets_total"];
             assert!((abandoned - count).abs() < 0.5, "{abandoned}: {told}");
             guard.signal(Signal::TERM);

@@ -212,7 +212,7 @@ fn another_key_at_the_same_place_is_a_change_wherever_the_inventory_is() {
             String::from_utf8(place.output(&["--format", format])).expect("text")
         };
         assert!(text("text").contains(&format!("host key {}\n", known[0])), "{}", text("text"));
-        assert!(text("csv").trim_end().ends_with(&format!(",{}", known[0])), "{}", text("csv"));
+        assert!(text("csv").trim_end().ends_with(&format!(",{},", known[0])), "{}", text("csv"));
         assert!(text("xml").contains(&format!("<elem key=\"fingerprint\">{}</elem>", fingerprint(&keys[0]))));
     });
 }
