@@ -6,9 +6,9 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use bannerwall_ring::timers::Timers;
+//! use bannerwall_ring::timers::TimeoutList;
 //!
-//! let mut silent = Timers::new(Duration::from_nanos(100), 2);
+//! let mut silent = TimeoutList::new(Duration::from_nanos(100), 2);
 //! silent.start(0, 1_000);
 //! silent.start(1, 1_050);
 //! assert_eq!(silent.deadline(), Some(1_100));
