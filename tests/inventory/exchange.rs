@@ -123,9 +123,9 @@ fn what_cannot_be_read_is_named_with_its_line() {
     for (file, said) in [
         ("short.log", "short.log:2: 1 values where `#fields` names 2"),
         ("headless.log", "headless.log:2: a row before any `#fields`"),
-        ("cut.json", "cut.json:3: no JSON"),
+        ("cut.json", "cut.json:3: not JSON"),
         ("timeless.json", "timeless.json:1: no `timestamp`"),
-        ("other.txt", "other.txt:1: neither nmap's XML nor"),
+        ("other.txt", "other.txt:1: not nmap's XML, a log of Zeek or EVE JSON"),
         ("page.xml", "page.xml:1: no <nmaprun> element"),
         ("broken.xml", "broken.xml:1: byte"),
         ("nowhere.xml", "nowhere.xml: No such file"),

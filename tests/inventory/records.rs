@@ -451,7 +451,7 @@ fn a_guard_goes_on_while_its_inventory_takes_nothing_and_tells_it_later() {
         assert_eq!(place.list(&[]).len(), 0, "who only looks is not kept out");
         lock.execute_batch("ROLLBACK").expect("it was begun");
         guard.process.wait_stderr("the guard to write again", |text| {
-            text.contains("written again; 0 sightings were lost").then_some(())
+            text.contains("written again; sightings lost meanwhile: 0").then_some(())
         });
         guard.process.signal(Signal::INT);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());

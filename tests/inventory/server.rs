@@ -144,7 +144,7 @@ fn a_guard_goes_on_while_its_server_is_away_and_tells_it_later() {
         talk();
         server.go_on();
         guard.process.wait_stderr("the guard to write again", |text| {
-            text.contains("written again; 0 sightings were lost").then_some(())
+            text.contains("written again; sightings lost meanwhile: 0").then_some(())
         });
         guard.process.signal(Signal::INT);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
