@@ -1,7 +1,7 @@
 //! The last line of a guard, for a person: what it saw, and what it did.
 
 use super::supervise::GuardRun;
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 
 impl GuardRun {
     /// Logs the totals of the run: connections, alerts, blocks by rule, uninspected packets.
@@ -12,10 +12,8 @@ impl GuardRun {
             Some(packets) => packets.to_string(),
             None => "unknown".to_owned(),
         };
-        let plural = if connections == 1 { "" } else { "s" };
+        let connections = several(connections, "connection");
         let alerts = self.blocks.totals();
-        log_line(format_args!(
-            "bannerwall: {connections} connection{plural}, {alerts}, uninspected packets {uninspected}"
-        ));
+        log_line(format_args!("bannerwall: {connections}, {alerts}, uninspected packets {uninspected}"));
     }
 }

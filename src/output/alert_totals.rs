@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::diagnostics::several;
 use crate::event::{AlertFacts, Event, EventKind, Severity};
 
 /// Limit of rules by name.
@@ -46,8 +47,7 @@ impl AlertTotals {
 
 impl fmt::Display for AlertTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} alert{}", self.alerts, if self.alerts == 1 { "" } else { "s" })?;
-        write!(f, ", {} blocked", self.blocked)?;
+        write!(f, "{}, {} blocked", several(self.alerts, "alert"), self.blocked)?;
         let mut rules: Vec<_> = self.by_rule.iter().collect();
         rules.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         for (number, (rule, count)) in rules.iter().take(SHOWN).enumerate() {

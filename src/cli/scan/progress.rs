@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use crate::diagnostics::several;
 use crate::scan::session::ScanTotals;
 use crate::scan::targets::TargetCounts;
 
@@ -42,7 +43,7 @@ pub(super) struct ScanFindingsLine<'a>(pub(super) &'a TargetCounts);
 impl fmt::Display for ScanFindingsLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TargetCounts { open, findings, .. } = self.0;
-        write!(f, "{open} server{}", if *open == 1 { "" } else { "s" })?;
+        f.write_str(&several(*open, "server"))?;
         if findings.servers == 0 {
             return f.write_str(", none with findings");
         }
