@@ -5,10 +5,7 @@
 use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
-/// Groups in the order of the help.
-const GROUPS: [&str; 6] = ["Traffic", "Blocking", "Rules", "Output", "Inventory", "Advanced"];
-
-/// Flags of the first five groups, by their identifiers. All others are advanced.
+/// Groups in the order of the help, and their flags by identifier. All other flags are advanced.
 const MEMBERS: [(&str, &[&str]); 5] = [
     (
         "Traffic",
@@ -20,7 +17,6 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "hook_keep",
             "hook_udp",
             "ports",
-            "families",
             "family",
             "input",
             "exclude",
@@ -42,12 +38,12 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "host_key",
         ],
     ),
-    ("Blocking", &["enforce", "enforce_only", "on_failure", "on_anomaly", "http_inspect", "ban_exempt"]),
+    ("Blocking", &["enforce", "enforce_only", "on_failure", "policy", "http_inspect", "ban_exempt"]),
     (
         "Rules",
         &[
             "rules",
-            "local",
+            super::rule_paths::LOCAL_FLAG,
             "no_local",
             "profile",
             "fingerprints",
@@ -134,7 +130,8 @@ pub(super) fn arrange(program: Command) -> Command {
 fn grouped(command: &Command, fresh: Command) -> Command {
     let mut arguments: Vec<Arg> = command.get_arguments().cloned().map(with_group).collect();
     arguments.sort_by_key(|argument| {
-        GROUPS.iter().position(|group| argument.get_help_heading() == Some(*group)).unwrap_or(GROUPS.len())
+        let heading = argument.get_help_heading();
+        MEMBERS.iter().position(|(group, _)| heading == Some(*group)).unwrap_or(MEMBERS.len())
     });
     let mut fresh = fresh.args(arguments).groups(command.get_groups().cloned());
     if let Some(about) = command.get_about() {
@@ -153,15 +150,16 @@ fn grouped(command: &Command, fresh: Command) -> Command {
 }
 
 fn with_group(argument: Arg) -> Arg {
-    let id = argument.get_id().as_str().to_owned();
+    let id = argument.get_id().clone();
     let is_member = |members: &[&str]| members.contains(&id.as_str());
     let group =
         MEMBERS.iter().find(|(_, members)| is_member(members)).map_or("Advanced", |(group, _)| *group);
-    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-    let argument = if argument.get_long_help().is_none() {
-        argument.clone().help(first_sentence(&help)).long_help(StyledStr::from(help))
-    } else {
-        argument
+    let argument = match argument.get_long_help() {
+        Some(_) => argument,
+        None => {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            argument.help(first_sentence(&help)).long_help(StyledStr::from(help))
+        }
     };
     argument.help_heading(group).hide_short_help(!is_member(&USUAL))
 }
@@ -171,4 +169,21 @@ fn first_sentence(help: &str) -> String {
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let end = [". ", "; ", " (", " ["].iter().filter_map(|mark| help.find(mark)).min();
     help.get(..end.unwrap_or(help.len())).unwrap_or(&help).trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_of_a_group_exists() {
+        let program = super::super::command();
+        let modes = program.find_subcommand("scan").into_iter().flat_map(Command::get_subcommands);
+        let commands = ["guard", "replay"].into_iter().filter_map(|name| program.find_subcommand(name));
+        let arguments = commands.chain(modes).flat_map(Command::get_arguments);
+        let known: Vec<&str> = arguments.map(|argument| argument.get_id().as_str()).collect();
+        for id in MEMBERS.iter().flat_map(|(_, ids)| *ids).chain(&USUAL) {
+            assert!(known.contains(id), "{id}");
+        }
+    }
 }

@@ -95,7 +95,7 @@ enum CliCommand {
     Bans(bans::BansArgs),
     /// Scan networks for SSH, HTTP and other servers, and match their banners against the rules.
     Scan(Box<scan::ScanArgs>),
-    /// Scan networks with many workers that share one PostgreSQL database.
+    /// Scan networks with many workers that share one database.
     Fleet(Box<fleet::FleetArgs>),
     /// Read capture files and report what the guard would have reported.
     #[command(
