@@ -69,6 +69,9 @@ impl FleetDatabase {
     pub fn open(place: &DatabaseLocation) -> Result<Self, FleetError> {
         let queue = Self { beside: TableClient::open(place)? };
         let found = queue.version()?;
+        if found == VERSION {
+            return Ok(queue);
+        }
         if (1..VERSION).contains(&found) {
             queue.upgrade().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
         }

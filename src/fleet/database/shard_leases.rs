@@ -98,7 +98,10 @@ impl FleetDatabase {
         };
         let Some(now) = now.map(InventoryTime::from_millis) else { return Ok(None) };
         let query = "SELECT count(*) FROM fleet_scans WHERE id = ?1 AND state = 'open'";
-        let is_open = link.sole(query, values![scan], |row| row.get::<i64>(0))? > 0;
+        let is_open = match scan {
+            Some(scan) => link.sole(query, values![scan], |row| row.get::<i64>(0))? > 0,
+            None => false,
+        };
         Ok(Some(HeartbeatReply { now, is_open }))
     }
 
