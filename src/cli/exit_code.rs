@@ -13,7 +13,7 @@ use crate::diagnostics::log_line;
 pub enum CliExitCode {
     /// 0: done.
     Done,
-    /// 1: done, with findings, if the command is a check; or a wait failed or timed out.
+    /// 1: done, with findings, if the command is a check or has `--fail-on`; or a wait failed or timed out.
     Findings,
     /// 2: wrong usage, or invalid or unreadable input.
     Usage,

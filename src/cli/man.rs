@@ -56,7 +56,7 @@ const RELATED: [(&str, &[(&str, &str)]); 8] = [
 /// Exit codes of every command.
 const EXIT_CODES: [(&str, &str); 5] = [
     ("0", "Done."),
-    ("1", "Done, with findings, if the command is a check; or a wait failed or timed out."),
+    ("1", "Done, with findings, if the command is a check or has --fail-on; or a wait failed or timed out."),
     ("2", "Wrong usage, or invalid or unreadable input; the message names the flag, or file and line."),
     ("3", "This machine lacks a capability or a kernel feature; the message names it."),
     ("130", "Interrupted, after a clean stop."),

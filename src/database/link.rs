@@ -1,4 +1,4 @@
-//! Runs statements on either database of an inventory, and returns rows.
+//! Runs statements on an SQLite file or a PostgreSQL server, and returns rows.
 //!
 //! Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters `?1` or `?`.
 //! Different spellings of PostgreSQL are translated when a statement is prepared ([`super::dialect`]). So

@@ -1,4 +1,4 @@
-//! Location of an inventory: a file, or the URL of a server.
+//! Location of a database: a file, or the URL of a server.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -79,9 +79,7 @@ impl CheckState {
             Self::NotChecked => "not_checked",
         }
     }
-}
 
-impl CheckState {
     /// Returns true if the check did not run.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Denied | Self::NotChecked)

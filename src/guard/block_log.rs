@@ -114,7 +114,8 @@ fn address(end: Endpoint) -> SocketAddr {
     SocketAddr::new(end.address.to_canonical(), end.port)
 }
 
-/// The blocks that all threads of a guard share. The packet path takes the lock only for blocked connections.
+/// The blocks and the totals of alerts that all threads of a guard share. The packet path takes the lock of
+/// the totals only for alerts, and that of the clients only for blocked connections.
 #[derive(Debug, Default)]
 pub(super) struct BlockLog {
     clients: Mutex<HashMap<IpAddr, VecDeque<BlockEntry>>>,

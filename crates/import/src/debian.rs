@@ -253,8 +253,8 @@ fn fixed_in(fixed: PackageVersion, newest: Option<&PackageVersion>, doubtful: bo
         return ReleaseFixState::Said(PackageStatus::Undetermined);
     }
     // If the release began with the fix, it does not matter whether the weakness was exploitable.
-    let began_mended = newest.is_some_and(|newest| newest.shown().start() >= fixed.shown());
-    if doubtful && !began_mended {
+    let began_fixed = newest.is_some_and(|newest| newest.shown().start() >= fixed.shown());
+    if doubtful && !began_fixed {
         ReleaseFixState::Said(PackageStatus::Undetermined)
     } else {
         ReleaseFixState::Fixed(fixed)

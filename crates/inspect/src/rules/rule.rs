@@ -226,7 +226,7 @@ impl Rule {
         self.advisory.as_ref().is_some_and(Advisory::asks_markers)
     }
 
-    /// The action of a match: weaker if its advisory does not say that the package is vulnerable.
+    /// The action of a match: weaker if its advisory does not say that the package is affected.
     pub(super) fn action_by(&self, finding: Option<&AdvisoryFinding<'_>>) -> RuleAction {
         match finding {
             Some(finding) if !finding.blocks() => RuleAction::Alert,

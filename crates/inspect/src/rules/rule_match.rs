@@ -41,7 +41,7 @@ impl<'r> RuleMatch<'r> {
     }
 
     /// Returns the rule's action. It is weaker if the advisory does not say that the package is
-    /// vulnerable, or if an override exempts the connection.
+    /// affected, or if an override exempts the connection.
     pub fn action(&self) -> RuleAction {
         match self.exemption {
             Some(_) => RuleAction::Alert,

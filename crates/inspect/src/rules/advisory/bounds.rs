@@ -33,7 +33,7 @@ impl Advisory {
         numbers.sort_unstable();
         let ([low, below_low], [high, below_high]) = (numbers.first()?, numbers.last()?);
         let upper = format!("<{high}.{}", below_high.checked_add(1)?);
-        // A package older than all in the data is not vulnerable, but its verdict may be unknown.
+        // A package older than all in the data is not affected, but its verdict may be unknown.
         let text = if unknown { upper } else { format!(">={low}.{below_low}dev, {upper}") };
         VersionRequirement::parse(&text).ok()
     }
