@@ -80,17 +80,20 @@ impl UnprivilegedUser {
     /// Returns the user that a program of root switches to once its sockets are open. `None` if the calling
     /// thread is not root's, or if the machine or the user namespace lacks that user.
     pub(crate) fn in_place_of_root() -> Option<Self> {
-        let user = Self::find(IN_PLACE_OF_ROOT).ok().filter(|_| geteuid().is_root())?;
-        is_mapped(user.number()).then_some(user)
+        Self::of_root(IN_PLACE_OF_ROOT)
     }
 
     /// Returns the user that programs run as which a program of root starts: the one of
     /// [`UnprivilegedUser::in_place_of_root`], or `nobody`.
     pub(crate) fn of_programs() -> Option<Self> {
         let may_change = capabilities(None).is_ok_and(|sets| sets.effective.contains(CHANGE_USER));
-        let nobody =
-            || Self::find(NOBODY).ok().filter(|user| geteuid().is_root() && is_mapped(user.number()));
-        Self::in_place_of_root().or_else(nobody).filter(|_| may_change)
+        Self::in_place_of_root().or_else(|| Self::of_root(NOBODY)).filter(|_| may_change)
+    }
+
+    /// Returns this user if the calling thread is root's and the user namespace has the user.
+    fn of_root(name: &str) -> Option<Self> {
+        let user = Self::find(name).ok().filter(|_| geteuid().is_root())?;
+        is_mapped(user.number()).then_some(user)
     }
 
     /// Returns the user's number.

@@ -96,12 +96,9 @@ pub(super) fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
 
 /// Parser for a flag that names a severity.
 pub(super) fn severity() -> impl TypedValueParser<Value = Severity> {
-    PossibleValuesParser::new(SEVERITIES.map(Severity::name))
-        .map(|name| SEVERITIES.into_iter().find(|severity| severity.name() == name).unwrap_or(Severity::Info))
+    PossibleValuesParser::new(Severity::ALL.map(Severity::name))
+        .try_map(|name| Severity::named(&name).ok_or("no such severity"))
 }
-
-const SEVERITIES: [Severity; 5] =
-    [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
 
 /// Default inventory of the commands that read one: that of the packaged service.
 pub(super) const INVENTORY_FILE: &str = "/var/lib/bannerwall/inventory.db";

@@ -20,7 +20,7 @@ use super::leave_root_owning;
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
 use crate::confinement::{Confinement, warn_unconfined};
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::engine::{ChecksumState, EngineConfig};
 use crate::event::{Event, EventSink, EventSource};
 use crate::files::ReplacementFile;
@@ -361,14 +361,11 @@ fn summary(replay: &CaptureReplay, alerts: &AlertTotals, started: Instant) -> St
     let totals = replay.totals();
     let counters = replay.counters();
     let elapsed = started.elapsed().as_secs_f64();
-    let counted = |count: u64, what: &str, ending: &str| {
-        format!("{count} {what}{}", if count == 1 { "" } else { ending })
-    };
     let parts = [
-        counted(totals.files, "file", "s"),
-        counted(totals.frames, "packet", "s"),
-        counted(totals.octets, "byte", "s"),
-        counted(counters.flows + counters.udp_flows, "connection", "s"),
+        several(totals.files, "file"),
+        several(totals.frames, "packet"),
+        several(totals.octets, "byte"),
+        several(counters.flows + counters.udp_flows, "connection"),
         alerts.to_string(),
     ];
     format!("{}, {elapsed:.2} s", parts.join(", "))

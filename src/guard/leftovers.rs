@@ -4,8 +4,8 @@
 //! socket is left if no process listens there. Accounts are left if no guard has written them for a day: a
 //! running guard writes each second, and a restarted one goes on from the accounts of its queues.
 
-use std::fs::{FileType, Metadata};
-use std::io::{ErrorKind, Result};
+use std::fs::Metadata;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,26 +39,25 @@ pub(super) fn remove(user: Option<&UnprivilegedUser>, own: &AccountFile) {
 /// Returns the files that killed guards have left on this machine, as far as this process may see them.
 pub fn find() -> Vec<PathBuf> {
     let shared = socket_path::folder(None);
-    let of_users = entries(&shared).filter(|(_, kind)| kind.is_dir()).map(|(path, _)| path);
+    let of_users = entries(&shared).filter(|(_, metadata)| metadata.is_dir()).map(|(path, _)| path);
     of_users.chain([shared.clone()]).flat_map(|folder| left_in(&folder)).collect()
 }
 
 fn left_in(folder: &Path) -> Vec<PathBuf> {
-    let is_left = |(path, kind): &(PathBuf, FileType)| {
-        let Ok(metadata) = std::fs::symlink_metadata(path) else { return false };
-        if kind.is_socket() {
-            return is_older(&metadata, STARTED) && !may_listen(path);
+    let is_left = |(path, metadata): &(PathBuf, Metadata)| {
+        if metadata.file_type().is_socket() {
+            return is_older(metadata, STARTED) && !may_listen(path);
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        kind.is_file() && name.starts_with(account_file::PREFIX) && is_older(&metadata, ABANDONED)
+        metadata.is_file() && name.starts_with(account_file::PREFIX) && is_older(metadata, ABANDONED)
     };
     entries(folder).filter(is_left).map(|(path, _)| path).collect()
 }
 
 /// Returns the files in a folder, without following links.
-fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, FileType)> {
+fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.path(), entry.file_type().ok()?)))
+    entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)))
 }
 
 fn is_older(metadata: &Metadata, age: Duration) -> bool {
@@ -76,14 +75,19 @@ fn may_listen(path: &Path) -> bool {
 /// # Errors
 ///
 /// This process may not connect there.
-pub(super) fn listens(probe: &Socket, path: &Path) -> Result<bool> {
+pub(super) fn listens(probe: &Socket, path: &Path) -> io::Result<bool> {
     probe.set_nonblocking(true)?;
     match probe.connect(&SockAddr::unix(path)?) {
-        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(false),
+        Err(error) if is_not_listening(&error) => Ok(false),
         // Its queue of connections is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
         connected => connected.map(|()| true),
     }
+}
+
+/// True if an attempt to connect failed because no process listens.
+pub(super) fn is_not_listening(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]

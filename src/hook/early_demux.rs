@@ -14,7 +14,7 @@ use super::{BaseChain, HookConfig};
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_early_demux";
 
 /// The command that turns the early lookup off.
-pub(super) const TURN_OFF: &str = "sysctl -w net.ipv4.tcp_early_demux=0";
+pub(crate) const TURN_OFF: &str = "sysctl -w net.ipv4.tcp_early_demux=0";
 
 /// Error of turning off the early lookup.
 #[derive(Debug, thiserror::Error)]

@@ -68,7 +68,7 @@
 //! would remove it all the same. So there is one form of the hook, and it is watched.
 pub(crate) mod bans;
 mod config;
-mod early_demux;
+pub(crate) mod early_demux;
 pub mod hook_state;
 mod hooked_traffic;
 mod iptables;

@@ -386,8 +386,6 @@ impl RecordLine {
 
 impl BatchFinding {
     fn read(self) -> Result<RuleFinding, String> {
-        const SEVERITIES: [Severity; 5] =
-            [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
         const ACTIONS: [RuleAction; 7] = [
             RuleAction::Accept,
             RuleAction::Alert,
@@ -402,7 +400,7 @@ impl BatchFinding {
         Ok(RuleFinding {
             rule: bounded(Some(self.rule))?.unwrap_or_default(),
             title: bounded(Some(self.title))?.unwrap_or_default(),
-            severity: one_of(SEVERITIES.map(Severity::name), &self.severity, "severity")?,
+            severity: one_of(Severity::ALL.map(Severity::name), &self.severity, "severity")?,
             action: one_of(ACTIONS.map(RuleAction::name), &self.action, "action")?,
             verdict: verdict.transpose()?,
             blocked: self.blocked,

@@ -39,9 +39,8 @@ impl ColourMode {
 
     /// Returns the name of a severity in its color, padded to `width`.
     pub fn severity(self, name: &str, width: usize) -> String {
-        let all = [Severity::Critical, Severity::High, Severity::Medium, Severity::Low, Severity::Info];
         let padded = format!("{name:<width$}");
-        match all.into_iter().find(|severity| severity.name() == name) {
+        match Severity::named(name) {
             Some(severity) => self.paint(severity_colour(severity), padded).to_string(),
             None => padded,
         }

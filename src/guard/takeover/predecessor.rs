@@ -19,6 +19,7 @@ use super::takeover_settings::TakeoverSettings;
 use crate::diagnostics::log_line;
 use crate::guard::GuardError;
 use crate::guard::config::GuardConfig;
+use crate::guard::leftovers::is_not_listening;
 use crate::guard::private_socket::is_trusted;
 use crate::privileges::UnprivilegedUser;
 
@@ -344,11 +345,6 @@ fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<HandoverState> {
 /// Returns the message of a refusal.
 fn refused(why: &str) -> String {
     format!("refused: {why}")
-}
-
-/// True if no process listens.
-fn is_not_listening(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// True if a peer runs as the user that this guard will become.

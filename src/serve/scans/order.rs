@@ -67,18 +67,21 @@ impl ScanPermissions {
         RATE.min(self.rate)
     }
 
+    /// Checks a rate in targets a second.
+    fn check_rate(&self, rate: u32) -> Result<(), String> {
+        if (1..=self.rate).contains(&rate) {
+            return Ok(());
+        }
+        Err(format!("rate: must be from 1 to {} targets a second (limit of --scan-rate)", self.rate))
+    }
+
     /// Checks a job of the database, which somebody may have written by hand.
     ///
     /// # Errors
     ///
     /// The job is none that this page submits.
     pub(super) fn permit(&self, order: &ScanOrder, rate: Option<u32>) -> Result<(), String> {
-        if !rate.is_some_and(|rate| (1..=self.rate).contains(&rate)) {
-            return Err(format!(
-                "rate: must be from 1 to {} targets a second (limit of --scan-rate)",
-                self.rate
-            ));
-        }
+        self.check_rate(rate.unwrap_or_default())?;
         if PageScanMode::ALL.iter().all(|mode| mode.name() != order.mode) {
             return Err(format!("{}: no mode of a page's scan", order.mode));
         }
@@ -120,12 +123,7 @@ impl PageScanOrder {
         if self.targets.len() > TEXT || self.ports.len() > TEXT {
             return Err("targets and ports: too long".to_owned());
         }
-        if !(1..=bounds.rate).contains(&self.rate) {
-            return Err(format!(
-                "rate: must be from 1 to {} targets a second (limit of --scan-rate)",
-                bounds.rate
-            ));
-        }
+        bounds.check_rate(self.rate)?;
         let mut words = vec![self.mode.name().to_owned(), "--rate".to_owned(), self.rate.to_string()];
         match (self.host_key, self.mode) {
             (true, PageScanMode::Ssh) => words.push("--host-key".to_owned()),

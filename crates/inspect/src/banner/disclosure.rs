@@ -80,15 +80,11 @@ impl DisclosureLimits {
     /// Returns the facts of a header field.
     pub fn field(&self, HttpHeader { name, value }: &HttpHeader<'_>) -> HeaderField {
         // All of it is masked before it is cut: what is left of a cut secret may not look like one.
-
         let (name, value) = (CompactString::from_utf8_lossy(name), unfolded(value));
         let value = match self.secrets {
             SecretMasking::Shown => value,
             SecretMasking::Masked if SECRET_NAMES.is_match(&name) => masked_value(&name, &value).into(),
-            SecretMasking::Masked => match masked(&value) {
-                Cow::Borrowed(_) => value,
-                Cow::Owned(masked) => masked.into(),
-            },
+            SecretMasking::Masked => without_secrets(value),
         };
         HeaderField { name: self.cut(name), value: self.cut(value) }
     }
@@ -115,10 +111,11 @@ impl DisclosureLimits {
 
     fn masked_text(&self, octets: &[u8]) -> String {
         let text = CompactString::from_utf8_lossy(octets);
-        match (self.secrets, masked(&text)) {
-            (SecretMasking::Masked, Cow::Owned(masked)) => self.cut(masked.into()).into(),
-            _ => self.cut(text).into(),
-        }
+        let text = match self.secrets {
+            SecretMasking::Shown => text,
+            SecretMasking::Masked => without_secrets(text),
+        };
+        self.cut(text).into()
     }
 
     /// Returns bytes as UTF-8, cut.
@@ -134,11 +131,19 @@ impl DisclosureLimits {
         if text.len() <= self.text {
             return text;
         }
-        let end = (0..=self.text).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        let end = crate::terms::cut(&text, self.text).len();
         let mut text = text;
         text.truncate(end);
         text.push('…');
         text
+    }
+}
+
+/// Masks the secrets in a text.
+fn without_secrets(text: CompactString) -> CompactString {
+    match masked(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(masked) => masked.into(),
     }
 }
 

@@ -22,10 +22,8 @@ impl MirroredRoles {
         if octets.is_empty() {
             return;
         }
-        let [client, server] = &mut self.unread;
-        let (own, peer) = if from == Side::Client { (client, server) } else { (server, client) };
+        let (dialogue, own, peer) = self.parts(from);
         own.extend_from_slice(octets);
-        let dialogue = &mut self.dialogue;
         let used = judge.mirrored(|judge| dialogue.read(from.other(), own, peer, &mut judge.reading()));
         own.drain(..used.min(own.len()));
     }
@@ -33,10 +31,8 @@ impl MirroredRoles {
     /// Goes over `count` bytes of one side that are missing for good.
     pub(super) fn pass_over(&mut self, from: Side, count: u64, judge: &mut BannerInspector<'_>) {
         self.read_unfinished(from, UnfinishedReason::Unseen, judge);
-        self.unread_mut(from).clear();
-        let [client, server] = &self.unread;
-        let peer = if from == Side::Client { server } else { client };
-        let dialogue = &mut self.dialogue;
+        let (dialogue, own, peer) = self.parts(from);
+        own.clear();
         judge.mirrored(|judge| dialogue.pass_over(from.other(), count, peer, &mut judge.reading()));
     }
 
@@ -47,9 +43,7 @@ impl MirroredRoles {
         why: UnfinishedReason,
         judge: &mut BannerInspector<'_>,
     ) {
-        let [client, server] = &self.unread;
-        let own = if from == Side::Client { client } else { server };
-        let dialogue = &mut self.dialogue;
+        let (dialogue, own, _) = self.parts(from);
         judge.mirrored(|judge| dialogue.read_unfinished(from.other(), own, why, &mut judge.reading()));
     }
 
@@ -61,8 +55,9 @@ impl MirroredRoles {
 
     /// Starts one side again: its receiver did not accept its bytes.
     pub(super) fn rewind(&mut self, from: Side) {
-        self.unread_mut(from).clear();
-        self.dialogue.rewind(from.other());
+        let (dialogue, own, _) = self.parts(from);
+        own.clear();
+        dialogue.rewind(from.other());
     }
 
     /// True if nothing more is to be read of one side.
@@ -81,11 +76,13 @@ impl MirroredRoles {
         size_of::<Self>() + client.capacity() + server.capacity() + self.dialogue.memory()
     }
 
-    const fn unread_mut(&mut self, from: Side) -> &mut Vec<u8> {
+    /// Returns the dialogue, the unread bytes of one side, and those of the other.
+    fn parts(&mut self, from: Side) -> (&mut Dialogue, &mut Vec<u8>, &[u8]) {
         let [client, server] = &mut self.unread;
-        match from {
-            Side::Client => client,
-            Side::Server => server,
-        }
+        let (own, peer) = match from {
+            Side::Client => (client, server),
+            Side::Server => (server, client),
+        };
+        (&mut self.dialogue, own, peer)
     }
 }

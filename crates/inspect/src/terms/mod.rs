@@ -263,6 +263,14 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// All severities, the most severe last.
+    pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
+
+    /// Returns the severity with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.name() == name)
+    }
+
     /// The name in rules and text.
     pub const fn name(self) -> &'static str {
         match self {
