@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
+use super::byte_reader::ByteReader;
 use super::kexinit::{PACKET_LIMIT, binary_packet, is_filler};
 use super::parse_progress::{ParseProgress, ParseRejection};
 
@@ -47,17 +48,16 @@ pub fn reply(behind_kex_init: &[u8]) -> ParseProgress<KexReply<'_>> {
     }
 }
 
-fn fields(mut body: &[u8]) -> Option<KexReply<'_>> {
-    let mut next = || string(&mut body);
-    Some(KexReply { key: next()?, public: next()?, signature: next()? })
+fn fields(body: &[u8]) -> Option<KexReply<'_>> {
+    let mut body = ByteReader(body);
+    Some(KexReply { key: body.after_u32()?, public: body.after_u32()?, signature: body.after_u32()? })
 }
 
 /// Takes a string (RFC 4251 section 5) from the start of `octets`.
 pub fn string<'a>(octets: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, behind) = octets.split_first_chunk::<4>()?;
-    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-    let (text, rest) = behind.split_at_checked(length)?;
-    *octets = rest;
+    let mut reader = ByteReader(octets);
+    let text = reader.after_u32()?;
+    *octets = reader.0;
     Some(text)
 }
 

@@ -4,6 +4,7 @@
 
 use md5::{Digest as _, Md5};
 
+use super::byte_reader::ByteReader;
 use super::parse_progress::{ParseProgress, ParseRejection};
 use super::ssh_banner::KexInit;
 use crate::event::HasshFingerprint;
@@ -132,14 +133,8 @@ pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> ParseProgress<&[u8]> {
 }
 
 fn name_lists(body: &[u8]) -> Option<KexInit<'_>> {
-    let mut rest = body.get(COOKIE_LENGTH..)?;
-    let mut next = || {
-        let (length, behind) = rest.split_first_chunk::<4>()?;
-        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-        let list = behind.get(..length)?;
-        rest = behind.get(length..)?;
-        Some(list)
-    };
+    let mut lists = ByteReader(body.get(COOKIE_LENGTH..)?);
+    let mut next = || lists.after_u32();
     Some(KexInit {
         kex: next()?,
         host_key: next()?,

@@ -3,8 +3,10 @@
 //! This module reads no socket, no queue, no clock and no rule. Every value borrows the bytes that it was
 //! parsed from, so a banner can never hold bytes of another one.
 
+mod byte_reader;
 pub mod disclosure;
 mod event_facts;
+mod first_bytes_cursor;
 pub mod framing;
 pub mod greeting;
 pub mod html_title;

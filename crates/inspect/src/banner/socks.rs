@@ -4,6 +4,7 @@
 //! Only `CONNECT` is followed: after it, client and far server exchange their own bytes, including
 //! banners.
 
+use super::first_bytes_cursor::{FirstBytesCursor, Look, FirstBytesMiss};
 use super::parse_progress::{ParseProgress, ParseRejection};
 use crate::terms::Side;
 
@@ -20,138 +21,83 @@ const NAME_LIMIT: usize = 1024;
 
 /// Skips the handshake of one side. `octets` begin at the start of its stream.
 pub fn handshake(from: Side, octets: &[u8]) -> ParseProgress<()> {
-    let mut cursor = SocksCursor { octets, at: 0 };
+    let mut start = FirstBytesCursor::new(octets);
     let read = match from {
-        Side::Client => cursor.client(),
-        Side::Server => cursor.server(),
+        Side::Client => client(&mut start),
+        Side::Server => server(&mut start),
     };
     match read {
-        Ok(()) => ParseProgress::Done { value: (), consumed: cursor.at },
-        Err(SocksReadError::Short) => ParseProgress::More,
-        Err(SocksReadError::Foreign) => ParseProgress::Never(ParseRejection::NotSocks),
+        Ok(()) => ParseProgress::Done { value: (), consumed: octets.len() - start.rest().len() },
+        Err(FirstBytesMiss::More) => ParseProgress::More,
+        Err(FirstBytesMiss::Never) => ParseProgress::Never(ParseRejection::NotSocks),
     }
 }
 
-/// The reason why reading stopped.
-enum SocksReadError {
-    Short,
-    Foreign,
+fn client(start: &mut FirstBytesCursor<'_>) -> Look {
+    match start.among(&[4, 5])? {
+        4 => request_of_4(start),
+        _ => client_of_5(start),
+    }
 }
 
-type Outcome<T = ()> = Result<T, SocksReadError>;
-
-struct SocksCursor<'a> {
-    octets: &'a [u8],
-    at: usize,
+fn request_of_4(start: &mut FirstBytesCursor<'_>) -> Look {
+    start.is(&[CONNECT])?;
+    start.skip(2)?;
+    let address = start.number(4, 0..=u32::MAX)?;
+    name(start)?;
+    // Version 4a: an impossible address means that a name follows the user's.
+    if (1..=0xff).contains(&address) { name(start) } else { Ok(()) }
 }
 
-impl SocksCursor<'_> {
-    fn client(&mut self) -> Outcome {
-        match self.octet()? {
-            4 => self.request_of_4(),
-            5 => self.client_of_5(),
-            _ => Err(SocksReadError::Foreign),
+fn client_of_5(start: &mut FirstBytesCursor<'_>) -> Look {
+    let methods = start.within(1..=u8::MAX)?;
+    start.skip(methods.into())?;
+    // Version 1 begins the name and password of RFC 1929, which a client sends only if the server has
+    // chosen that method; the request follows behind it.
+    if start.among(&[1, 5])? == 1 {
+        for _ in ["user", "password"] {
+            let length = start.octet()?;
+            start.skip(length.into())?;
         }
+        start.is(&[5])?;
     }
+    start.is(&[CONNECT])?;
+    address(start)
+}
 
-    fn request_of_4(&mut self) -> Outcome {
-        self.expect(CONNECT)?;
-        self.skip(2)?;
-        let mut address = [0; 4];
-        for octet in &mut address {
-            *octet = self.octet()?;
+fn server(start: &mut FirstBytesCursor<'_>) -> Look {
+    match start.among(&[0, 5])? {
+        0 => {
+            start.is(&[GRANTED])?;
+            start.skip(6)
         }
-        self.name()?;
-        // Version 4a: an impossible address means that a name follows the user's.
-        if matches!(address, [0, 0, 0, host] if host != 0) { self.name() } else { Ok(()) }
+        _ => server_of_5(start),
     }
+}
 
-    fn client_of_5(&mut self) -> Outcome {
-        let methods = usize::from(self.octet()?);
-        if methods == 0 {
-            return Err(SocksReadError::Foreign);
-        }
-        self.skip(methods)?;
-        // Version 1 begins the name and password of RFC 1929, which a client sends only if the server has
-        // chosen that method; the request follows behind it.
-        let next = match self.octet()? {
-            1 => {
-                for _ in ["user", "password"] {
-                    let length = usize::from(self.octet()?);
-                    self.skip(length)?;
-                }
-                self.octet()?
-            }
-            other => other,
-        };
-        if next != 5 {
-            return Err(SocksReadError::Foreign);
-        }
-        self.expect(CONNECT)?;
-        self.address()
+fn server_of_5(start: &mut FirstBytesCursor<'_>) -> Look {
+    if start.among(&[NO_AUTHENTICATION, PASSWORD])? == PASSWORD {
+        start.is(&[1, 0])?;
     }
+    start.is(&[5, 0])?;
+    address(start)
+}
 
-    fn server(&mut self) -> Outcome {
-        match self.octet()? {
-            0 => {
-                self.expect(GRANTED)?;
-                self.skip(6)
-            }
-            5 => self.server_of_5(),
-            _ => Err(SocksReadError::Foreign),
-        }
-    }
+/// Skips a reserved byte, the kind of an address, the address and a port.
+fn address(start: &mut FirstBytesCursor<'_>) -> Look {
+    start.is(&[0])?;
+    let length = match start.among(&[1, 3, 4])? {
+        1 => 4,
+        3 => start.octet()?.into(),
+        _ => 16,
+    };
+    start.skip(length + 2)
+}
 
-    fn server_of_5(&mut self) -> Outcome {
-        match self.octet()? {
-            NO_AUTHENTICATION => {}
-            PASSWORD => {
-                self.expect(1)?;
-                self.expect(0)?;
-            }
-            _ => return Err(SocksReadError::Foreign),
-        }
-        self.expect(5)?;
-        self.expect(0)?;
-        self.address()
-    }
-
-    /// Skips a reserved byte, the kind of an address, the address and a port.
-    fn address(&mut self) -> Outcome {
-        self.expect(0)?;
-        let length = match self.octet()? {
-            1 => 4,
-            3 => usize::from(self.octet()?),
-            4 => 16,
-            _ => return Err(SocksReadError::Foreign),
-        };
-        self.skip(length + 2)
-    }
-
-    fn octet(&mut self) -> Outcome<u8> {
-        let octet = *self.octets.get(self.at).ok_or(SocksReadError::Short)?;
-        self.at += 1;
-        Ok(octet)
-    }
-
-    fn expect(&mut self, wanted: u8) -> Outcome {
-        if self.octet()? == wanted { Ok(()) } else { Err(SocksReadError::Foreign) }
-    }
-
-    fn skip(&mut self, count: usize) -> Outcome {
-        self.at += count;
-        if self.at <= self.octets.len() { Ok(()) } else { Err(SocksReadError::Short) }
-    }
-
-    /// Skips a name that ends with NUL.
-    fn name(&mut self) -> Outcome {
-        for _ in 0..=NAME_LIMIT {
-            if self.octet()? == 0 {
-                return Ok(());
-            }
-        }
-        Err(SocksReadError::Foreign)
-    }
+/// Skips a name that ends with NUL.
+fn name(start: &mut FirstBytesCursor<'_>) -> Look {
+    start.run(0..=NAME_LIMIT, |octet| octet != 0)?;
+    start.skip(1)
 }
 
 #[cfg(test)]

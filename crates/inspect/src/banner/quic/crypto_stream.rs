@@ -3,9 +3,7 @@
 //! All bytes are kept, so that repeated bytes can be compared with the first ones. Otherwise a receiver
 //! that missed a datagram could reassemble something that was never inspected.
 
-use std::ops::Range;
-
-use crate::banner::tls::{MESSAGE_HEADER, MESSAGE_LIMIT};
+use crate::banner::tls::{TooLong, message_in, next_message};
 
 /// Number of handshake bytes that are reassembled: more than servers accept before they answer.
 pub(super) const LIMIT: usize = 1 << 17;
@@ -104,11 +102,10 @@ impl CryptoStream {
     ///
     /// Returns [`CryptoStreamError::TooMany`] for a message that is longer than any receiver accepts.
     pub fn next_message(&mut self) -> Result<Option<(u8, &[u8])>, CryptoStreamError> {
-        let Some(range) = self.message()? else { return Ok(None) };
+        let message = next_message(self.beginning(), self.given, LIMIT);
+        let Some(range) = message.map_err(|TooLong| CryptoStreamError::TooMany)? else { return Ok(None) };
         self.given = range.end;
-        let message = self.beginning().get(range).unwrap_or_default();
-        let kind = message.first().copied().unwrap_or_default();
-        Ok(Some((kind, message.get(MESSAGE_HEADER..).unwrap_or_default())))
+        Ok(Some(message_in(self.beginning(), range)))
     }
 
     /// Number of bytes of memory held.
@@ -119,21 +116,6 @@ impl CryptoStream {
 
     fn beginning(&self) -> &[u8] {
         self.pieces.first().filter(|piece| piece.offset == 0).map_or(&[], |piece| &piece.octets)
-    }
-
-    /// Returns the position of the next message, if it is complete.
-    fn message(&self) -> Result<Option<Range<usize>>, CryptoStreamError> {
-        let octets = self.beginning();
-        let rest = octets.get(self.given..).unwrap_or_default();
-        let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
-            return Ok(None);
-        };
-        let length = usize::try_from(u32::from_be_bytes([0, *high, *middle, *low])).unwrap_or(usize::MAX);
-        if length > MESSAGE_LIMIT.min(LIMIT) {
-            return Err(CryptoStreamError::TooMany);
-        }
-        let end = self.given + MESSAGE_HEADER + length;
-        Ok((end <= octets.len()).then_some(self.given..end))
     }
 }
 

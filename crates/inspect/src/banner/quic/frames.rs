@@ -1,6 +1,6 @@
 //! Frames of an Initial, RFC 9000 sections 12.4 and 19.
 
-use super::packets::ByteReader;
+use crate::banner::byte_reader::ByteReader;
 
 const PADDING: u8 = 0x00;
 const PING: u8 = 0x01;
@@ -18,7 +18,7 @@ pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8])
     let mut reader = ByteReader(payload);
     std::iter::from_fn(move || {
         loop {
-            let kind = reader.octet()?;
+            let kind = reader.u8()?;
             match frame(kind, &mut reader) {
                 Some(None) => {}
                 Some(Some(crypto)) => return Some(Ok(crypto)),
@@ -39,13 +39,11 @@ fn frame<'f>(kind: u8, reader: &mut ByteReader<'f>) -> Option<Option<(u64, &'f [
         ACK | ACK_ECN => acknowledgement(kind, reader)?,
         CRYPTO => {
             let offset = reader.varint()?;
-            let length = reader.varint()?;
-            return Some(Some((offset, reader.take(length)?)));
+            return Some(Some((offset, reader.after_varint()?)));
         }
         CONNECTION_CLOSE => {
             let (_code, _frame) = (reader.varint()?, reader.varint()?);
-            let length = reader.varint()?;
-            reader.take(length)?;
+            let _reason = reader.after_varint()?;
         }
         _ => return None,
     }

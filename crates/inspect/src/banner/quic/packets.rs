@@ -3,6 +3,7 @@
 
 use memchr::memmem;
 
+use crate::banner::byte_reader::ByteReader;
 use crate::terms::QuicVersion;
 
 /// The highest bit of the first byte: a long header.
@@ -83,9 +84,9 @@ pub enum NextPacket<'p> {
 /// of connection IDs as others do.
 pub fn next_packet(octets: &[u8]) -> NextPacket<'_> {
     let mut reader = ByteReader(octets);
-    let Some(first) = reader.octet().filter(|first| first & LONG != 0) else { return NextPacket::Other };
-    let Some(version) = reader.word().map(QuicVersion) else { return NextPacket::Other };
-    let (destination, source) = (reader.counted(), reader.counted());
+    let Some(first) = reader.u8().filter(|first| first & LONG != 0) else { return NextPacket::Other };
+    let Some(version) = reader.u32().map(QuicVersion) else { return NextPacket::Other };
+    let (destination, source) = (reader.after_u8(), reader.after_u8());
     if version == QuicVersion::NEGOTIATION {
         return NextPacket::Other;
     }
@@ -106,7 +107,8 @@ pub fn next_packet(octets: &[u8]) -> NextPacket<'_> {
     if kind == LongPacketType::Retry {
         return NextPacket::Long(packet(octets, octets.len()), &[]);
     }
-    if kind == LongPacketType::Initial && reader.token().is_none() {
+    // The token of a Retry or of an earlier connection.
+    if kind == LongPacketType::Initial && reader.after_varint().is_none() {
         return NextPacket::Other;
     }
     let Some(length) = reader.varint().and_then(|length| usize::try_from(length).ok()) else {
@@ -134,7 +136,7 @@ const SPELLED: [&[u8]; 3] =
 
 /// True if a version that is read follows the first byte.
 fn is_spelled(octets: &[u8]) -> bool {
-    octets.get(1..).and_then(|rest| ByteReader(rest).word()).is_some_and(|word| is_read(QuicVersion(word)))
+    octets.get(1..).and_then(|rest| ByteReader(rest).u32()).is_some_and(|word| is_read(QuicVersion(word)))
 }
 
 /// Largest number of datagrams in a train, `UDP_MAX_SEGMENTS` of Linux.
@@ -154,49 +156,5 @@ const fn kind(version: QuicVersion, first: u8) -> LongPacketType {
         1 => LongPacketType::ZeroRtt,
         2 => LongPacketType::Handshake,
         _ => LongPacketType::Retry,
-    }
-}
-
-/// Takes values from the start of a slice.
-pub(super) struct ByteReader<'o>(pub(super) &'o [u8]);
-
-impl<'o> ByteReader<'o> {
-    pub(super) fn octet(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn word(&mut self) -> Option<u32> {
-        let (word, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_be_bytes(*word))
-    }
-
-    /// Takes this number of bytes.
-    pub(super) fn take(&mut self, count: u64) -> Option<&'o [u8]> {
-        let (taken, rest) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    /// Takes bytes after a byte with their number.
-    fn counted(&mut self) -> Option<&'o [u8]> {
-        let count = self.octet()?;
-        self.take(count.into())
-    }
-
-    /// Takes a variable-length integer, RFC 9000 section 16.
-    pub(super) fn varint(&mut self) -> Option<u64> {
-        let first = self.octet()?;
-        let more = (1_u64 << (first >> 6)) - 1;
-        let rest = self.take(more)?;
-        Some(rest.iter().fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet)))
-    }
-
-    /// Takes the token of an Initial.
-    fn token(&mut self) -> Option<&'o [u8]> {
-        let count = self.varint()?;
-        self.take(count)
     }
 }

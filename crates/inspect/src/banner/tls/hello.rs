@@ -9,6 +9,7 @@ use tls_parser::{
 };
 
 use super::fingerprint::{self, ALPN, FingerprintInput, SERVER_NAME};
+use crate::banner::byte_reader::ByteReader;
 use crate::event::{TlsClient, TlsServer};
 use crate::terms::{CipherSuite, TlsVersion, TransportProtocol, is_grease};
 
@@ -42,19 +43,19 @@ pub enum ServerHelloAnswer {
 
 /// Parses the body of a `ClientHello` from TCP or (in QUIC) UDP; none if it is inconsistent.
 pub fn client(body: &[u8], transport: TransportProtocol) -> Option<TlsClient> {
-    let mut rest = HelloCursor(body);
-    let legacy_version = rest.number()?;
+    let mut rest = ByteReader(body);
+    let legacy_version = rest.u16()?;
     rest.take(RANDOM)?;
-    let _session_id = rest.behind_byte()?;
-    let ciphers = rest.behind_number()?;
-    let _compression = rest.behind_byte()?;
+    let _session_id = rest.after_u8()?;
+    let ciphers = rest.after_u16()?;
+    let _compression = rest.after_u8()?;
     let mut numbers = FingerprintInput { legacy_version, ..FingerprintInput::default() };
     let mut client = TlsClient {
         version: TlsVersion(legacy_version),
         ciphers: numbers_in(ciphers).map(CipherSuite).collect(),
         ..TlsClient::default()
     };
-    for extension in rest.extensions()? {
+    for extension in extensions(rest)? {
         let (number, content) = extension?;
         client.extensions.push(number);
         client.take(number, content, &mut numbers);
@@ -66,17 +67,17 @@ pub fn client(body: &[u8], transport: TransportProtocol) -> Option<TlsClient> {
 
 /// Parses the body of a `ServerHello`; none if it is inconsistent.
 pub fn server(body: &[u8]) -> Option<ServerHelloAnswer> {
-    let mut rest = HelloCursor(body);
-    let legacy_version = rest.number()?;
+    let mut rest = ByteReader(body);
+    let legacy_version = rest.u16()?;
     let random = rest.take(RANDOM)?;
-    let _session_id = rest.behind_byte()?;
-    let cipher = CipherSuite(rest.number()?);
+    let _session_id = rest.after_u8()?;
+    let cipher = CipherSuite(rest.u16()?);
     let _compression = rest.take(1)?;
     if random == RETRY {
         return Some(ServerHelloAnswer::Retry);
     }
     let mut server = TlsServer { version: TlsVersion(legacy_version), cipher, ..TlsServer::default() };
-    for extension in rest.extensions()? {
+    for extension in extensions(rest)? {
         let (number, content) = extension?;
         server.extensions.push(number);
         match number {
@@ -127,49 +128,20 @@ impl TlsClient {
     }
 }
 
-/// The unread rest of a message.
-struct HelloCursor<'a>(&'a [u8]);
-
-impl<'a> HelloCursor<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn number(&mut self) -> Option<u16> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u16::from_be_bytes(*number))
-    }
-
-    /// Takes bytes behind their number in one byte.
-    fn behind_byte(&mut self) -> Option<&'a [u8]> {
-        let [count] = *self.take(1)? else { return None };
-        self.take(count.into())
-    }
-
-    /// Takes bytes behind their number in two bytes.
-    fn behind_number(&mut self) -> Option<&'a [u8]> {
-        let count = self.number()?;
-        self.take(count.into())
-    }
-
-    /// Returns the extensions in order; none for one that is cut off. A hello may end before them.
-    fn extensions(mut self) -> Option<impl Iterator<Item = Option<(u16, &'a [u8])>>> {
-        let all = if self.0.is_empty() { &[] } else { self.behind_number()? };
-        let mut rest = Self(all);
-        Some(std::iter::from_fn(move || {
-            if rest.0.is_empty() {
-                return None;
-            }
-            let extension = rest.number().and_then(|number| Some((number, rest.behind_number()?)));
-            if extension.is_none() {
-                rest.0 = &[];
-            }
-            Some(extension)
-        }))
-    }
+/// Returns the extensions at the end of a hello in order; none for one that is cut off. A hello may end
+/// before them.
+fn extensions(mut hello: ByteReader<'_>) -> Option<impl Iterator<Item = Option<(u16, &[u8])>>> {
+    let mut rest = ByteReader(if hello.0.is_empty() { &[] } else { hello.after_u16()? });
+    Some(std::iter::from_fn(move || {
+        if rest.0.is_empty() {
+            return None;
+        }
+        let extension = rest.u16().and_then(|number| Some((number, rest.after_u16()?)));
+        if extension.is_none() {
+            rest.0 = &[];
+        }
+        Some(extension)
+    }))
 }
 
 /// Numbers of two bytes.
@@ -179,10 +151,9 @@ fn numbers_in(octets: &[u8]) -> impl Iterator<Item = u16> {
 
 /// Returns the host names of an SNI extension, RFC 6066 section 3, whatever its list says of its length.
 fn names(content: &[u8]) -> impl Iterator<Item = String> {
-    let mut rest = HelloCursor(content.get(2..).unwrap_or_default());
+    let mut rest = ByteReader(content.get(2..).unwrap_or_default());
     let entries = std::iter::from_fn(move || {
-        let [kind] = *rest.take(1)? else { return None };
-        Some((kind, rest.behind_number()?))
+        Some((rest.u8()?, rest.after_u16()?))
     });
     entries.filter(|(kind, _)| *kind == HOST_NAME).map(|(_, name)| text(name))
 }

@@ -10,7 +10,9 @@ mod records;
 
 pub use self::certificate::{certificates, chain, raw_chain};
 pub use self::hello::{ServerHelloAnswer, client, server};
-pub use self::records::{MAJOR_LIMIT, MESSAGE_HEADER, MESSAGE_LIMIT, RecordPiece, RecordReader};
+pub use self::records::{
+    MAJOR_LIMIT, MESSAGE_LIMIT, RecordPiece, RecordReader, TooLong, message_in, next_message,
+};
 
 use crate::event::TlsFacts;
 use crate::terms::Side;

@@ -11,7 +11,7 @@ const HEADER: usize = 5;
 pub const MAJOR_LIMIT: u8 = 0x0f;
 
 /// Number of bytes of a handshake message's header: its type, and the length of the content.
-pub const MESSAGE_HEADER: usize = 4;
+const MESSAGE_HEADER: usize = 4;
 
 /// Length of the longest accepted record, in bytes: 2^14 and the overhead of encryption, RFC 5246 section
 /// 6.2.3.
@@ -53,14 +53,14 @@ impl RecordReader {
     /// grows with each call.
     pub fn next(&mut self, input: &[u8]) -> RecordPiece<'_> {
         loop {
-            match self.message() {
+            match next_message(&self.held, self.given, MESSAGE_LIMIT) {
                 Ok(Some(message)) => {
                     self.given = message.end;
                     let (header, body) = message_in(&self.held, message);
                     return RecordPiece::Message(header, body);
                 }
                 Ok(None) => {}
-                Err(()) => return RecordPiece::Never,
+                Err(TooLong) => return RecordPiece::Never,
             }
             let rest = input.get(self.at..).unwrap_or_default();
             let Some(([kind, major, _, high, low], behind)) = rest.split_first_chunk::<HEADER>() else {
@@ -98,26 +98,33 @@ impl RecordReader {
         self.given = 0;
         self.held.extend_from_slice(body);
     }
+}
 
-    /// Returns the position of the next message, if it is complete.
-    fn message(&self) -> Result<Option<Range<usize>>, ()> {
-        let rest = self.held.get(self.given..).unwrap_or_default();
-        let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
-            return Ok(None);
-        };
-        let length = u32::from_be_bytes([0, *high, *middle, *low]);
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > MESSAGE_LIMIT {
-            return Err(());
-        }
-        let end = self.given + MESSAGE_HEADER + length;
-        Ok((end <= self.held.len()).then_some(self.given..end))
+/// A handshake message is longer than any receiver accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong;
+
+/// Returns the position of the handshake message that begins at `at`, if it is complete.
+///
+/// # Errors
+///
+/// Returns [`TooLong`] if its body has more than `limit` bytes.
+pub fn next_message(octets: &[u8], at: usize, limit: usize) -> Result<Option<Range<usize>>, TooLong> {
+    let rest = octets.get(at..).unwrap_or_default();
+    let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
+        return Ok(None);
+    };
+    let length = usize::try_from(u32::from_be_bytes([0, *high, *middle, *low])).unwrap_or(usize::MAX);
+    if length > limit {
+        return Err(TooLong);
     }
+    let end = at + MESSAGE_HEADER + length;
+    Ok((end <= octets.len()).then_some(at..end))
 }
 
 /// Returns the type and body of a complete message.
-fn message_in(held: &[u8], message: Range<usize>) -> (u8, &[u8]) {
-    let message = held.get(message).unwrap_or_default();
+pub fn message_in(octets: &[u8], message: Range<usize>) -> (u8, &[u8]) {
+    let message = octets.get(message).unwrap_or_default();
     let kind = message.first().copied().unwrap_or_default();
     (kind, message.get(MESSAGE_HEADER..).unwrap_or_default())
 }

@@ -1,6 +1,6 @@
 //! Signatures of databases and caches, each with its source.
 
-use super::first_bytes_cursor::{FirstBytesCursor, Look, require};
+use crate::banner::first_bytes_cursor::{FirstBytesCursor, Look, require};
 
 /// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 bytes with the number 0, the
 /// version 10, and a server version that begins with a digit; or an error before it.

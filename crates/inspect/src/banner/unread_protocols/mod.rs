@@ -5,15 +5,14 @@
 //! without a row stays *unknown*. The result depends on the bytes alone, never on how they were split.
 
 mod database_signatures;
-mod first_bytes_cursor;
 mod signatures;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-use self::first_bytes_cursor::{FirstBytesCursor, SignatureMiss};
 use self::signatures::TABLE;
+use super::first_bytes_cursor::{FirstBytesCursor, FirstBytesMiss};
 use crate::banner::ssh;
 use crate::terms::Side;
 
@@ -110,7 +109,7 @@ impl OtherProtocol {
             None => SignatureFit::No,
             Some(signature) => match signature(&mut FirstBytesCursor::new(octets)) {
                 Ok(()) => SignatureFit::Yes,
-                Err(SignatureMiss::More) if octets.len() < FIRST_OCTETS => SignatureFit::More,
+                Err(FirstBytesMiss::More) if octets.len() < FIRST_OCTETS => SignatureFit::More,
                 Err(_) => SignatureFit::No,
             },
         }

@@ -7,7 +7,7 @@ use super::database_signatures::{
     cassandra, memcached_client, memcached_server, mongodb_client, mongodb_server, mssql, mysql, postgresql,
     redis_client, redis_server,
 };
-use super::first_bytes_cursor::{FirstBytesCursor, Look, SignatureMiss, require};
+use crate::banner::first_bytes_cursor::{FirstBytesCursor, Look, FirstBytesMiss, require};
 use crate::banner::tls::MAJOR_LIMIT;
 use crate::terms::Side;
 
@@ -391,7 +391,7 @@ fn irc_server(start: &mut FirstBytesCursor<'_>) -> Look {
 
 /// RFC 6120 section 4.2: a stream header, perhaps behind an XML declaration.
 fn xmpp(start: &mut FirstBytesCursor<'_>) -> Look {
-    if start.clone().any_of(&[b"<?xml "]) != Err(SignatureMiss::Never) {
+    if start.clone().any_of(&[b"<?xml "]) != Err(FirstBytesMiss::Never) {
         start.is(b"<?xml ")?;
         start.run(1..=80, |octet| octet != b'>')?;
         start.is(b">")?;
@@ -467,8 +467,8 @@ fn nntp(start: &mut FirstBytesCursor<'_>) -> Look {
     let says = known.iter().any(|word| line.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)));
     match (says, ended) {
         (true, _) => Ok(()),
-        (false, true) => Err(SignatureMiss::Never),
-        (false, false) => Err(SignatureMiss::More),
+        (false, true) => Err(FirstBytesMiss::Never),
+        (false, false) => Err(FirstBytesMiss::More),
     }
 }
 
@@ -491,6 +491,6 @@ fn ber_length(start: &mut FirstBytesCursor<'_>) -> Look {
     match start.octet()? {
         0..=0x7f => Ok(()),
         long @ 0x81..=0x84 => start.skip(usize::from(long & 0x7f)),
-        _ => Err(SignatureMiss::Never),
+        _ => Err(FirstBytesMiss::Never),
     }
 }

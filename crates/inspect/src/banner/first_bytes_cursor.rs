@@ -4,14 +4,14 @@ use std::ops::RangeInclusive;
 
 /// The reason why first bytes do not fit a signature (yet).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SignatureMiss {
+pub(super) enum FirstBytesMiss {
     /// There are too few of them.
     More,
     /// They differ.
     Never,
 }
 
-pub(super) type Look = Result<(), SignatureMiss>;
+pub(super) type Look = Result<(), FirstBytesMiss>;
 
 /// First bytes, and the number of inspected ones.
 #[derive(Debug, Clone)]
@@ -25,8 +25,8 @@ impl<'a> FirstBytesCursor<'a> {
     }
 
     /// Takes the next byte.
-    pub(super) fn octet(&mut self) -> Result<u8, SignatureMiss> {
-        let (first, rest) = self.octets.split_first().ok_or(SignatureMiss::More)?;
+    pub(super) fn octet(&mut self) -> Result<u8, FirstBytesMiss> {
+        let (first, rest) = self.octets.split_first().ok_or(FirstBytesMiss::More)?;
         self.octets = rest;
         Ok(*first)
     }
@@ -42,13 +42,13 @@ impl<'a> FirstBytesCursor<'a> {
     }
 
     /// Takes one of these bytes.
-    pub(super) fn among(&mut self, wanted: &[u8]) -> Result<u8, SignatureMiss> {
+    pub(super) fn among(&mut self, wanted: &[u8]) -> Result<u8, FirstBytesMiss> {
         let octet = self.octet()?;
         require(wanted.contains(&octet)).map(|()| octet)
     }
 
     /// Takes a byte of this range.
-    pub(super) fn within(&mut self, range: RangeInclusive<u8>) -> Result<u8, SignatureMiss> {
+    pub(super) fn within(&mut self, range: RangeInclusive<u8>) -> Result<u8, FirstBytesMiss> {
         let octet = self.octet()?;
         require(range.contains(&octet)).map(|()| octet)
     }
@@ -65,7 +65,7 @@ impl<'a> FirstBytesCursor<'a> {
 
     /// Takes a number of `width` bytes in this range, most significant byte first. It fails at the first
     /// byte that excludes the range.
-    pub(super) fn number(&mut self, width: u32, range: RangeInclusive<u32>) -> Result<u32, SignatureMiss> {
+    pub(super) fn number(&mut self, width: u32, range: RangeInclusive<u32>) -> Result<u32, FirstBytesMiss> {
         let mut value = 0_u32;
         for left in (0..width).rev() {
             value = (value << 8) | u32::from(self.octet()?);
@@ -77,7 +77,7 @@ impl<'a> FirstBytesCursor<'a> {
 
     /// Takes one of these texts. If one is a prefix of another, the shorter one must come last.
     pub(super) fn any_of(&mut self, texts: &[&[u8]]) -> Look {
-        let mut miss = SignatureMiss::Never;
+        let mut miss = FirstBytesMiss::Never;
         for text in texts {
             let mut tried = self.clone();
             match tried.is(text) {
@@ -85,8 +85,8 @@ impl<'a> FirstBytesCursor<'a> {
                     *self = tried;
                     return Ok(());
                 }
-                Err(SignatureMiss::More) => miss = SignatureMiss::More,
-                Err(SignatureMiss::Never) => {}
+                Err(FirstBytesMiss::More) => miss = FirstBytesMiss::More,
+                Err(FirstBytesMiss::Never) => {}
             }
         }
         Err(miss)
@@ -98,15 +98,15 @@ impl<'a> FirstBytesCursor<'a> {
         for way in ways {
             let mut tried = self.clone();
             match way(&mut tried) {
-                Err(SignatureMiss::Never) => {}
+                Err(FirstBytesMiss::Never) => {}
                 Ok(()) => {
                     *self = tried;
                     return Ok(());
                 }
-                Err(SignatureMiss::More) => return Err(SignatureMiss::More),
+                Err(FirstBytesMiss::More) => return Err(FirstBytesMiss::More),
             }
         }
-        Err(SignatureMiss::Never)
+        Err(FirstBytesMiss::Never)
     }
 
     /// Takes `count` bytes of this kind, up to the first byte of another kind, which stays.
@@ -114,7 +114,7 @@ impl<'a> FirstBytesCursor<'a> {
         let length = self.octets.iter().position(|octet| !kind(*octet));
         let known = length.unwrap_or(self.octets.len());
         require(known <= *count.end())?;
-        let length = length.ok_or(SignatureMiss::More)?;
+        let length = length.ok_or(FirstBytesMiss::More)?;
         require(length >= *count.start())?;
         self.skip(length)
     }
@@ -122,5 +122,5 @@ impl<'a> FirstBytesCursor<'a> {
 
 /// Succeeds if `fact` holds; else the bytes differ.
 pub(super) fn require(fact: bool) -> Look {
-    if fact { Ok(()) } else { Err(SignatureMiss::Never) }
+    if fact { Ok(()) } else { Err(FirstBytesMiss::Never) }
 }
