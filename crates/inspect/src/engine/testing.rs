@@ -17,6 +17,23 @@ use crate::rules::RuleSet;
 pub(super) const NO_SQLMAP: &str = "[[rule]]\nid = \"no-sqlmap\"\ntitle = \"t\"\nprotocol = \"http\"\nfrom = \"client\"\n\
                                     match.\"header.user-agent\" = '^sqlmap/'\naction = \"drop\"\nseverity = \"high\"\n";
 
+/// Forbids a name in client hellos, and an SSH identification of either side.
+pub(super) const NO_BAD_TLS_OR_SSH: &str = r#"
+[[rule]]
+id = "name"
+protocol = "tls"
+from = "client"
+match.sni = '^bad'
+action = "drop"
+
+[[rule]]
+id = "ssh"
+protocol = "ssh"
+from = "either"
+match.software = '^bad'
+action = "drop"
+"#;
+
 /// An engine to be, and whether it sees IPv4 or IPv6.
 pub(super) struct Setup {
     pub(super) config: EngineConfig,

@@ -3,25 +3,9 @@
 use bannerwall_test_support::hello::{alert, certificates, client_hello, records, server_hello};
 use proptest::prelude::*;
 
-use crate::engine::testing::{Conversation, NO_SQLMAP, Setup};
+use crate::engine::testing::{Conversation, NO_BAD_TLS_OR_SSH, NO_SQLMAP, Setup};
 use crate::engine::{Decision, HttpInspect, OnFailure};
 use crate::event::{ApplicationFacts, Event, EventKind};
-
-const RULES: &str = r#"
-[[rule]]
-id = "name"
-protocol = "tls"
-from = "client"
-match.sni = '^bad'
-action = "drop"
-
-[[rule]]
-id = "ssh"
-protocol = "ssh"
-from = "client"
-match.software = '^bad'
-action = "drop"
-"#;
 
 const SIZES: [usize; 3] = [1, 7, 1400];
 const CHANGE: &[u8] = b"\x14\x03\x03\0\x01\x01";
@@ -171,10 +155,10 @@ fn a_hello_behind_any_prefix_is_judged_and_told_with_its_answer() {
     let answer = records(&[server_hello(0xc02f, "h2"), certificates(&[b"x"])].concat(), 1 << 14);
     for (name, before) in prefixes() {
         for size in SIZES {
-            let mut talk = Setup::enforcing(RULES).open();
+            let mut talk = Setup::enforcing(NO_BAD_TLS_OR_SSH).open();
             assert!(!say(&mut talk, &before, size), "{name} {size}: {:?}", told(&talk.events));
             assert!(talk.sends(true, &hello("bad.example"), size), "{name} {size}: {:?}", told(&talk.events));
-            let mut talk = Setup::monitoring(RULES).open();
+            let mut talk = Setup::monitoring(NO_BAD_TLS_OR_SSH).open();
             say(&mut talk, &before, size);
             say(&mut talk, &[(true, hello("a.example")), (false, answer.clone())], size);
             talk.engine.finish(talk.now, &mut talk.events);
@@ -200,7 +184,7 @@ fn a_second_hello_behind_a_prefix_and_a_retry_is_judged() {
     let retry = [records(&retry, 1 << 14), CHANGE.to_vec()].concat();
     for (name, before) in prefixes() {
         for size in SIZES {
-            let mut talk = Setup::enforcing(RULES).open();
+            let mut talk = Setup::enforcing(NO_BAD_TLS_OR_SSH).open();
             let rest = [(true, hello("a.example")), (false, retry.clone()), (true, CHANGE.to_vec())];
             assert!(!say(&mut talk, &[before.clone(), rest.to_vec()].concat(), size), "{name} {size}");
             assert!(talk.sends(true, &hello("bad.example"), size), "{name} {size}: {:?}", told(&talk.events));
@@ -210,7 +194,7 @@ fn a_second_hello_behind_a_prefix_and_a_retry_is_judged() {
 
 #[test]
 fn a_hello_is_found_while_the_servers_octets_go_by() {
-    let mut setup = Setup::enforcing(RULES);
+    let mut setup = Setup::enforcing(NO_BAD_TLS_OR_SSH);
     setup.config.hands_over = true;
     let mut talk = setup.open();
     talk.client(b"\0\0\0\x08\x04\xd2\x16\x2f");
@@ -224,7 +208,7 @@ fn a_hello_is_found_while_the_servers_octets_go_by() {
     talk.server(&alert(40));
     talk.engine.finish(talk.now, &mut talk.events);
     assert!(told(&talk.events).contains(&"tls".to_owned()), "{:?}", told(&talk.events));
-    let mut setup = Setup::enforcing(RULES);
+    let mut setup = Setup::enforcing(NO_BAD_TLS_OR_SSH);
     setup.config.hands_over = true;
     let mut talk = setup.open();
     talk.client(b"\0\0\0\x08\x04\xd2\x16\x2f");
@@ -248,7 +232,7 @@ fn an_identification_behind_what_a_server_of_ssh_overlooks_is_judged() {
             post,
         ] {
             for size in SIZES {
-                let mut setup = Setup::enforcing(RULES);
+                let mut setup = Setup::enforcing(NO_BAD_TLS_OR_SSH);
                 setup.config.http_inspect = inspect;
                 let mut talk = setup.open();
                 talk.server(b"SSH-2.0-x\r\n");
@@ -263,7 +247,7 @@ fn an_identification_behind_what_a_server_of_ssh_overlooks_is_judged() {
                     continue;
                 }
                 // The server has not said yet what it is.
-                let mut setup = Setup::enforcing(RULES);
+                let mut setup = Setup::enforcing(NO_BAD_TLS_OR_SSH);
                 setup.config.http_inspect = inspect;
                 let mut talk = setup.open();
                 talk.sends(true, before, size);
@@ -283,7 +267,7 @@ fn a_body_may_hold_anything_unless_the_server_speaks_ssh() {
         for (answer, blocked) in
             [(&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..], false), (b"SSH-2.0-x\r\n", true)]
         {
-            let mut setup = Setup::enforcing(RULES);
+            let mut setup = Setup::enforcing(NO_BAD_TLS_OR_SSH);
             setup.config.http_inspect = inspect;
             let mut talk = setup.open();
             let upload = [
@@ -379,7 +363,7 @@ proptest! {
         padding in 0_usize..1500,
     ) {
         prop_assume!(!before.starts_with(&[0x16]));
-        let mut talk = Setup::enforcing(RULES).open();
+        let mut talk = Setup::enforcing(NO_BAD_TLS_OR_SSH).open();
         talk.server(b"\x01\x02");
         talk.client(&before);
         talk.server(b"\x03");
@@ -393,7 +377,7 @@ fn an_upgrade_behind_which_no_hello_is_found_is_an_anomaly_that_closed_stops() {
     for (on_failure, refused) in
         [(OnFailure::Open, false), (OnFailure::Closed, false), (OnFailure::Closed, true)]
     {
-        let mut setup = Setup::enforcing(RULES);
+        let mut setup = Setup::enforcing(NO_BAD_TLS_OR_SSH);
         setup.config.on_failure = on_failure;
         let mut talk = setup.open();
         talk.server(b"220 mail ESMTP\r\n");

@@ -4,25 +4,12 @@ use bannerwall_test_support::hello::{client_hello, records};
 
 use crate::engine::Decision;
 use crate::engine::HttpInspect::{self, All, First, Requests};
-use crate::engine::testing::Setup;
+use crate::engine::testing::{NO_BAD_TLS_OR_SSH, Setup};
 use crate::event::EventKind;
 use crate::packet::TcpFlags;
 
-const RULES: &str = r#"
-[[rule]]
-id = "name"
-protocol = "tls"
-from = "client"
-match.sni = '^bad'
-action = "drop"
-
-[[rule]]
-id = "ssh"
-protocol = "ssh"
-from = "either"
-match.software = '^bad'
-action = "drop"
-
+/// Forbids an agent and a server.
+const NO_BAD_HTTP: &str = r#"
 [[rule]]
 id = "agent"
 protocol = "http"
@@ -38,6 +25,10 @@ match."header.server" = '^bad'
 action = "drop"
 "#;
 
+fn rules() -> String {
+    [NO_BAD_TLS_OR_SSH, NO_BAD_HTTP].concat()
+}
+
 const SIZES: [usize; 3] = [1, 7, 1400];
 
 const IDENTIFICATION: &[u8] = b"SSH-2.0-bad\r\n";
@@ -51,7 +42,7 @@ type SaidBytes<'s> = (bool, &'s [u8]);
 fn assert_blocked(name: &str, modes: &[HttpInspect], said: &[SaidBytes<'_>]) {
     for mode in modes {
         for size in SIZES {
-            let mut setup = Setup::enforcing(RULES);
+            let mut setup = Setup::enforcing(&rules());
             setup.config.http_inspect = *mode;
             setup.config.hands_over = *mode == Requests;
             let mut talk = setup.open();
@@ -139,8 +130,8 @@ fn an_identification_behind_the_preface_of_http_2_is_judged() {
 #[test]
 fn a_banner_is_judged_in_either_role_where_nobody_saw_who_is_the_client() {
     let (client, server) = (
-        RULES.replace("from = \"either\"", "from = \"client\""),
-        RULES.replace("from = \"either\"", "from = \"server\""),
+        rules().replace("from = \"either\"", "from = \"client\""),
+        rules().replace("from = \"either\"", "from = \"server\""),
     );
     let hello = bad_hello();
     let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -204,7 +195,7 @@ fn a_banner_is_judged_in_either_role_where_nobody_saw_who_is_the_client() {
 
 #[test]
 fn a_rule_about_either_side_is_told_once_where_both_roles_are_judged() {
-    let mut talk = Setup::enforcing(RULES).picked_up();
+    let mut talk = Setup::enforcing(&rules()).picked_up();
     assert_eq!(talk.server(b"SSH-2.0-x\r\n"), Decision::Undecided);
     talk.acknowledge(true);
     assert_eq!(talk.client(IDENTIFICATION), Decision::Block);
@@ -214,7 +205,7 @@ fn a_rule_about_either_side_is_told_once_where_both_roles_are_judged() {
 
 #[test]
 fn a_connection_that_shows_its_roles_is_not_read_in_others() {
-    let mut talk = Setup::enforcing(RULES).picked_up();
+    let mut talk = Setup::enforcing(&rules()).picked_up();
     talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     talk.acknowledge(false);
     talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
