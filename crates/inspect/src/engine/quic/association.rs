@@ -12,20 +12,19 @@ use crate::engine::report_limit::ReportLimit;
 use crate::event::{Timestamp, TrafficVolume};
 use crate::flow::{Anomaly, FlowClass, FlowDecision, KeyEnd};
 
-/// Connections between the same two ports that are told apart. Those that were judged give way to others.
+/// Connections between the same two ports that are followed at once. Decided ones are evicted for others.
 pub(super) const ATTEMPTS: usize = 8;
 
-/// Connections that gave way to others and whose Initials are still known as theirs. Behind that none is
-/// begun any more: what was let through of one of them could be made whole unseen.
-const OVER: usize = 1 << 10;
+/// Evicted connections whose Initials are still recognised. With more of them no connection starts: an
+/// unrecognised Initial could complete a hello of which a part has passed.
+const EVICTED: usize = 1 << 10;
 
-/// Initials of a client that are looked at in a datagram: it may have begun anew in another version, and no
-/// more.
+/// Initials of a client that are inspected in a datagram. A client may start again in another version, and
+/// needs no more than this.
 const INITIALS: usize = 4;
 
-/// Time for which a connection is known that gave way to others: longer than its server waits for the rest of
-/// a hello.
-const OVER_TIME: Duration = Duration::from_secs(120);
+/// Time for which an evicted connection is recognised: longer than its server waits for the rest of a hello.
+const EVICTED_TIME: Duration = Duration::from_secs(120);
 
 /// Bytes that a pair of ciphers takes, roughly.
 const KEYS: usize = 1 << 10;
@@ -35,7 +34,7 @@ const KEYS: usize = 1 << 10;
 pub struct QuicAssociation {
     pub(super) attempts: Vec<QuicConnection>,
     /// The destination ids of the first Initials of evicted connections.
-    over: Vec<(ConnectionId, Timestamp)>,
+    evicted: Vec<(ConnectionId, Timestamp)>,
     /// Bytes of Initials that were opened while a hello was not whole.
     spent: u64,
     /// True if the other end has said anything to any client.
@@ -51,7 +50,7 @@ pub struct QuicAssociation {
 }
 
 impl QuicAssociation {
-    /// Goes over the packets of a datagram and takes what Initials hold.
+    /// Reads the packets of a datagram, and the contents of Initials.
     pub(super) fn read(
         &mut self,
         octets: &[u8],
@@ -100,7 +99,7 @@ impl QuicAssociation {
         }
     }
 
-    /// Takes what a packet holds; whether what follows it is worth a look.
+    /// Reads one packet. Returns true if the packets after it are to be read.
     fn take(
         &mut self,
         packet: &LongPacket<'_>,
@@ -113,13 +112,13 @@ impl QuicAssociation {
             return true;
         }
         found.initials += 1;
-        // What a server throws away must be no part of what is judged, RFC 9000 section 14.1.
+        // A server discards it (RFC 9000 section 14.1), so it must not become a part of the judged hello.
         if found.short || found.initials > INITIALS {
             found.anomalies.insert(Anomaly::QuicUnreadable);
             return false;
         }
         let at = match self.open(packet, seen, room) {
-            InitialResult::By(at, range) => {
+            InitialResult::Opened(at, range) => {
                 let frames = room.get(range).unwrap_or_default();
                 if let Some(attempt) = self.attempts.get_mut(at) {
                     let undecided = attempt.state == HelloState::Undecided;
@@ -132,13 +131,13 @@ impl QuicAssociation {
                 found.anomalies.insert(Anomaly::QuicCrowd);
                 return false;
             }
-            // Between two ends that go on with the handshake: an acknowledgement, most likely.
+            // Most likely an acknowledgement: both ends continue with the handshake.
             InitialResult::Settled => return true,
             InitialResult::Late => {
                 found.condemned = true;
                 return true;
             }
-            InitialResult::No => {
+            InitialResult::Unreadable => {
                 found.anomalies.insert(Anomaly::QuicUnreadable);
                 return false;
             }
@@ -148,9 +147,9 @@ impl QuicAssociation {
         true
     }
 
-    /// True if a packet goes to a client; takes note of what it shows.
+    /// True if a packet goes to a client. Records what it shows.
     ///
-    /// Clients may go by the same ID in many connections: which of them a server answers its keys tell.
+    /// A client may use the same ID in many connections. The keys show which of them the server answers.
     fn is_answer(&mut self, packet: &LongPacket<'_>, from: KeyEnd, room: &mut Vec<u8>) -> bool {
         let mut answers = false;
         for attempt in &mut self.attempts {
@@ -163,14 +162,14 @@ impl QuicAssociation {
         answers
     }
 
-    /// Opens an Initial with the keys of the connection that it is of, or of one that it begins.
+    /// Opens an Initial with the keys of its connection, which it may start.
     fn open(&mut self, packet: &LongPacket<'_>, seen: FlowDatagram<'_>, room: &mut Vec<u8>) -> InitialResult {
         let from = seen.from;
         let goes_on = |attempt: &&mut QuicConnection| {
             attempt.client == from && attempt.handshaken && attempt.server == Some(packet.destination)
         };
         if let Some(attempt) = self.attempts.iter_mut().find(goes_on) {
-            // Who knows the server's name for the connection begins it no more.
+            // A client that uses the server's connection ID has its answer, and sends no other hello.
             if attempt.state == HelloState::Judged {
                 attempt.settle();
             }
@@ -181,13 +180,13 @@ impl QuicAssociation {
             return match self.attempts.get_mut(at) {
                 Some(attempt) if attempt.keys.is_none() => InitialResult::Late,
                 attempt => match attempt.and_then(|attempt| attempt.open(packet, room)) {
-                    Some(range) => InitialResult::By(at, range),
-                    None => InitialResult::No,
+                    Some(range) => InitialResult::Opened(at, range),
+                    None => InitialResult::Unreadable,
                 },
             };
         }
         // Its connection was evicted after its decision, and must not get a second one.
-        if self.over.iter().any(|(over, _)| *over == packet.destination) {
+        if self.evicted.iter().any(|(evicted, _)| *evicted == packet.destination) {
             return InitialResult::Late;
         }
         let begun = InitialKeys::new(packet.version, &packet.destination);
@@ -203,7 +202,7 @@ impl QuicAssociation {
                 return InitialResult::NoRoom;
             }
             self.attempts.push(attempt);
-            return InitialResult::By(self.attempts.len() - 1, range);
+            return InitialResult::Opened(self.attempts.len() - 1, range);
         }
         // The client uses the server's connection ID from the first answer on (RFC 9000 section 7.2), but the
         // keys remain those of its own first one.
@@ -211,25 +210,25 @@ impl QuicAssociation {
             if let Some(attempt) = self.attempts.get_mut(at).filter(|attempt| attempt.client == from)
                 && let Some(range) = attempt.open(packet, room)
             {
-                return InitialResult::By(at, range);
+                return InitialResult::Opened(at, range);
             }
         }
-        InitialResult::No
+        InitialResult::Unreadable
     }
 
-    /// Makes room for a connection in the place of one that was judged; false where there is none.
+    /// Evicts a decided connection. Returns false if there is none.
     fn evict_settled(&mut self, now: Timestamp) -> bool {
-        self.over.retain(|(_, since)| now.since(*since) < OVER_TIME);
+        self.evicted.retain(|(_, since)| now.since(*since) < EVICTED_TIME);
         let of = |state: HelloState| self.attempts.iter().position(|attempt| attempt.state == state);
         let goes =
             of(HelloState::Settled).or_else(|| of(HelloState::Condemned)).or_else(|| of(HelloState::Judged));
-        let Some(at) = goes.filter(|_| self.over.len() < OVER) else { return false };
+        let Some(at) = goes.filter(|_| self.evicted.len() < EVICTED) else { return false };
         let gone = self.attempts.remove(at);
-        self.over.push((gone.original, now));
+        self.evicted.push((gone.original, now));
         true
     }
 
-    /// True if nobody has begun a connection.
+    /// True if no connection has started.
     pub(super) const fn is_empty(&self) -> bool {
         self.attempts.is_empty()
     }
@@ -249,7 +248,7 @@ impl QuicAssociation {
         self.attempts.iter().any(|attempt| attempt.state == HelloState::Undecided)
     }
 
-    /// True if a hello was not whole in time, or within the bytes that are looked at.
+    /// True if a hello was not complete within the budget of time or bytes.
     pub(super) fn is_late(&self, judge: &BannerInspector<'_>) -> bool {
         let config = &judge.settings.config;
         let late = |since| judge.packet.now.since(since) > config.time_budget;
@@ -262,7 +261,7 @@ impl QuicAssociation {
         let passes =
             |attempt: &QuicConnection| matches!(attempt.state, HelloState::Judged | HelloState::Settled);
         let passes = self.attempts.iter().any(passes);
-        // A server may wait for the rest of what was let through, and is not to get it a little later.
+        // A server may wait for the rest of a hello of which a part has passed. It must not get it later.
         let waits = |attempt: &QuicConnection| attempt.state == HelloState::Condemned && attempt.parted;
         let amid = self.is_amid() || self.attempts.iter().any(waits);
         let class = match (amid, self.answered) {
@@ -278,23 +277,23 @@ impl QuicAssociation {
         self.attempts.iter().any(|attempt| attempt.state == HelloState::Suspect && attempt.server.is_some())
     }
 
-    /// Remembers whose hellos were let through in part.
+    /// Records that a part of each incomplete hello has passed.
     pub(super) fn remember_partial_hellos(&mut self) {
         let undecided = self.attempts.iter_mut().filter(|attempt| attempt.state == HelloState::Undecided);
         undecided.for_each(|attempt| attempt.parted = true);
     }
 
-    /// Lets nothing more of the hellos through that were found to be forbidden.
+    /// Blocks the forbidden hellos from now on.
     pub(super) fn block_hellos(&mut self) {
         self.all_of(HelloState::Suspect, HelloState::Condemned);
     }
 
-    /// Has unfinished hellos stopped, too.
+    /// Stops incomplete hellos, too.
     pub(super) fn suspect_unfinished(&mut self) {
         self.all_of(HelloState::Undecided, HelloState::Suspect);
     }
 
-    /// Lets everything through that is not decided.
+    /// Passes everything that is undecided.
     pub(super) fn pass_unfinished(&mut self) {
         self.all_of(HelloState::Undecided, HelloState::Judged);
         self.all_of(HelloState::Suspect, HelloState::Judged);
@@ -308,7 +307,7 @@ impl QuicAssociation {
         self.spent = 0;
     }
 
-    /// Forgets what hellos were made of: nothing more gets by.
+    /// Forgets the bytes of hellos: nothing more passes.
     pub(super) fn forget_hellos(&mut self) {
         self.attempts.iter_mut().for_each(QuicConnection::settle);
     }
@@ -324,9 +323,9 @@ impl QuicAssociation {
             let keys = if attempt.keys.is_some() { KEYS } else { 0 };
             attempt.hellos.memory() + keys
         });
-        let over = self.over.capacity() * size_of::<(ConnectionId, Timestamp)>();
+        let evicted = self.evicted.capacity() * size_of::<(ConnectionId, Timestamp)>();
         size_of::<Self>()
-            + over
+            + evicted
             + self.attempts.capacity() * size_of::<QuicConnection>()
             + attempts.sum::<usize>()
     }
@@ -341,16 +340,16 @@ impl QuicAssociation {
     }
 }
 
-/// The result of an Initial.
+/// The result of opening an Initial.
 enum InitialResult {
-    /// It is of this connection, and where its frames are.
-    By(usize, std::ops::Range<usize>),
-    /// It begins one that there is no room for.
+    /// It belongs to the connection with this index; the range of its frames.
+    Opened(usize, std::ops::Range<usize>),
+    /// It starts a connection, and there is no room for another one.
     NoRoom,
-    /// It is of one whose hello its server has.
+    /// The server of its connection has the hello already.
     Settled,
-    /// It begins once more what is past: its server has the hello, or nobody remembers what of it was let
-    /// through.
+    /// It starts an earlier connection again: the server has the hello, or a part of it has passed.
     Late,
-    No,
+    /// It can't be opened.
+    Unreadable,
 }

@@ -1,4 +1,4 @@
-//! Room for UDP flows: what gives way, and what is forgotten in time.
+//! The table of UDP flows: which flows are evicted for others, and which expire.
 
 use super::association::QuicAssociation;
 use super::flow_datagram::FlowDatagram;
@@ -11,24 +11,24 @@ use crate::engine::flow_facts::FlowFacts;
 use crate::event::{DropReason, FlowEnd, Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, FlowTable};
 
-/// A part of the room that TCP's flows have.
+/// TCP's flows have this many times the room of UDP's.
 const SHARE: usize = 4;
 
-/// Number of the oldest flows that are searched for one that holds bytes.
+/// Number of the oldest flows among which one with buffers is searched.
 const COMPARED: usize = 64;
 
 /// Classes in the order of their eviction for a new flow: first unanswered flows, then flows that are
 /// inspected again if they continue, at last incomplete hellos and blocked flows.
-const GIVES_WAY: [FlowClass; 4] =
+const EVICTION_ORDER: [FlowClass; 4] =
     [FlowClass::Unconfirmed, FlowClass::Passed, FlowClass::Undecided, FlowClass::Blocked];
 
 /// Classes that are evicted under `closed`: a flow in the middle of a hello is not.
-const GIVES_WAY_CLOSED: [FlowClass; 1] = [FlowClass::Passed];
+const EVICTION_ORDER_CLOSED: [FlowClass; 1] = [FlowClass::Passed];
 
-/// Classes that UDP flows can be of.
-const CLASSES: [FlowClass; 4] = GIVES_WAY;
+/// The classes of UDP flows.
+const CLASSES: [FlowClass; 4] = EVICTION_ORDER;
 
-/// Flows that one tick forgets at most.
+/// Largest number of flows of a class that one tick removes.
 const TICK_LIMIT: usize = 1 << 14;
 
 /// The UDP flows.
@@ -43,7 +43,7 @@ pub struct QuicFlows {
 }
 
 impl QuicFlows {
-    /// No flows, and room for a quarter of what TCP's may take.
+    /// Creates an empty table with a share of the limits for TCP's flows.
     pub fn new(config: &EngineConfig) -> Self {
         Self {
             table: FlowTable::new((config.flow_limit / SHARE).max(1)),
@@ -75,7 +75,7 @@ impl QuicFlows {
         self.table.find(key)
     }
 
-    /// A new flow, if need be in the place of another; none where there is no room.
+    /// Adds a flow, and evicts another one if the table is full. Returns none if there is no room.
     pub(super) fn begin(
         &mut self,
         seen: FlowDatagram<'_>,
@@ -91,11 +91,11 @@ impl QuicFlows {
         Some(id)
     }
 
-    /// Brings the bytes that flows hold below their limit; false where nothing gives way.
+    /// Evicts flows until their buffers are below the limit. Returns false if that is impossible.
     pub(super) fn has_octets(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) -> bool {
         while self.held > self.octet_limit {
             let table = &self.table;
-            // Not the flow at hand: its own is taken out of the table.
+            // This excludes the current flow, whose association is taken out of the table.
             let holds = |id: &FlowId| table.get(*id).conversation.is_some();
             // Bounded for each class, because this runs for a packet.
             let mut oldest = evictable_classes(session)
@@ -112,7 +112,7 @@ impl QuicFlows {
         self.forget(id, FlowEnd::Forced, now, session);
     }
 
-    /// There is no room for the datagram's flow.
+    /// Answers a datagram of a flow for which there is no room.
     pub(super) fn refuse_flow(
         facts: FlowFacts,
         seen: FlowDatagram<'_>,
@@ -126,7 +126,7 @@ impl QuicFlows {
         Decision::Drop.into()
     }
 
-    /// Puts what is known of a flow back into its place.
+    /// Puts the association back into its flow.
     pub(super) fn put_back(
         &mut self,
         id: FlowId,
@@ -140,7 +140,7 @@ impl QuicFlows {
         shared.counters.udp_buffered_now = self.held;
     }
 
-    /// Forgets flows that have been silent for too long, and those whose hellos never became whole.
+    /// Removes flows that have been silent for too long, and those with hellos that stayed incomplete.
     pub fn tick(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         let config = &session.settings.config;
         for class in CLASSES {
@@ -155,11 +155,11 @@ impl QuicFlows {
         self.refresh(&mut session.shared.counters);
     }
 
-    /// Blocks a flow whose hello was not whole in time, where that is asked for.
+    /// Blocks a flow whose hello was not complete in time, if the configuration says so.
     fn block_unfinished(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) -> bool {
         let amid = self.get(id).conversation.as_ref().is_some_and(|association| association.is_amid());
         if !amid {
-            // What it was half-way through is condemned, and its server has waited long enough.
+            // Its incomplete hello is blocked, and its server no longer waits for the rest.
             return false;
         }
         session.shared.counters.budget_spent += 1;
@@ -182,7 +182,7 @@ impl QuicFlows {
         true
     }
 
-    /// Forgets every flow.
+    /// Removes every flow.
     pub fn finish(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         for class in CLASSES {
             while let Some(id) = self.table.oldest(class) {
@@ -234,7 +234,7 @@ impl QuicFlows {
     }
 }
 
-/// A judge of what a datagram shows.
+/// Returns an inspector of a datagram's banners.
 pub(super) fn new_inspector<'e>(
     session: InspectionSession<'e>,
     facts: FlowFacts,
@@ -250,7 +250,7 @@ pub(super) fn new_inspector<'e>(
 /// Returns the classes that may be evicted for a new flow.
 const fn evictable_classes(session: &InspectionSession<'_>) -> &'static [FlowClass] {
     match session.settings.config.on_failure {
-        OnFailure::Open => &GIVES_WAY,
-        OnFailure::Closed => &GIVES_WAY_CLOSED,
+        OnFailure::Open => &EVICTION_ORDER,
+        OnFailure::Closed => &EVICTION_ORDER_CLOSED,
     }
 }
