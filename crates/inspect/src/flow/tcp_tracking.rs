@@ -263,13 +263,11 @@ impl<C> Flow<C> {
         let initial = segment.sequence();
         let acknowledgement = segment.acknowledgement();
         let peer = *self.stream(from.other());
-        if peer.is_from_start() && tracking == TrackingMode::Inline {
-            // In SYN-SENT an answer that acknowledges unsent data is refused (RFC 9293 section 3.10.7.3).
-            let first = peer.initial.wrapping_add(1);
-            let sent = distance(first, acknowledgement) >= 0 && distance(acknowledgement, peer.highest) >= 0;
-            if !sent {
-                return TrackedSegment::ignored(Anomaly::AckOfUnsentData);
-            }
+        let first = peer.initial.wrapping_add(1);
+        // In SYN-SENT an answer that acknowledges unsent data is refused (RFC 9293 section 3.10.7.3).
+        let sent = distance(first, acknowledgement) >= 0 && distance(acknowledgement, peer.highest) >= 0;
+        if peer.is_from_start() && tracking == TrackingMode::Inline && !sent {
+            return TrackedSegment::ignored(Anomaly::AckOfUnsentData);
         }
         let mut tracked = TrackedSegment::default();
         let stream = self.stream_mut(from);
@@ -306,9 +304,8 @@ impl<C> Flow<C> {
             self.stream_mut(from.other()).open(acknowledgement);
         }
         // Only the SYN is acknowledged, not the data in it (RFC 7413 section 3).
-        let refused = peer.is_from_start()
-            && acknowledgement == peer.initial.wrapping_add(1)
-            && distance(acknowledgement, peer.highest) > 0;
+        let refused =
+            peer.is_from_start() && acknowledgement == first && distance(acknowledgement, peer.highest) > 0;
         if refused {
             tracked.anomalies.insert(Anomaly::FastOpenRefused);
             tracked.refused = Some(acknowledgement);
@@ -369,16 +366,20 @@ impl<C> Flow<C> {
             return TrackedSegment::ignored(Anomaly::OutOfWindow);
         }
         if flags.fin() && segment.is_whole() && !self.is_old(segment, from) {
-            let end = segment.sequence().wrapping_add(segment.sequence_length());
-            let stream = self.stream_mut(from);
-            if !stream.is_open() {
-                stream.open(segment.sequence());
-            }
-            stream.reach(end);
-            stream.end = end.wrapping_sub(1);
-            stream.known.set(StreamFlags::END);
+            self.track_fin(segment, from);
         }
         tracked
+    }
+
+    fn track_fin(&mut self, segment: &Segment<'_>, from: KeyEnd) {
+        let end = segment.sequence().wrapping_add(segment.sequence_length());
+        let stream = self.stream_mut(from);
+        if !stream.is_open() {
+            stream.open(segment.sequence());
+        }
+        stream.reach(end);
+        stream.end = end.wrapping_sub(1);
+        stream.known.set(StreamFlags::END);
     }
 
     fn track_data(&mut self, segment: &Segment<'_>, from: KeyEnd, tracked: &mut TrackedSegment) {

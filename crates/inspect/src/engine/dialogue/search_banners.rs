@@ -64,19 +64,23 @@ impl Dialogue {
         }
         search.candidates = candidates;
         search.let_go();
-        let overlooks_lines = match &self.direction(from).reading {
-            DirectionReading::New => matches!(input, [4 | 5, ..]),
-            DirectionReading::Http(_) | DirectionReading::Foreign(UnreadReason::NotHttp(_)) => true,
-            DirectionReading::Done => self.http.was_asked() && !self.ssh.is_identified(from),
-            _ => false,
-        };
-        if from == Side::Client && overlooks_lines {
+        if from == Side::Client && self.may_overlook_lines(input) {
             search.keep_lines(fresh, within_body);
         }
         self.direction_mut(from).search = search;
         self.direction_mut(from.other()).search.is_turn = true;
         if from == Side::Client {
             self.judge_lines(context);
+        }
+    }
+
+    /// True if a server may overlook these bytes of the client's, up to a line that is an identification.
+    fn may_overlook_lines(&self, input: &[u8]) -> bool {
+        match &self.direction(Side::Client).reading {
+            DirectionReading::New => matches!(input, [4 | 5, ..]),
+            DirectionReading::Http(_) | DirectionReading::Foreign(UnreadReason::NotHttp(_)) => true,
+            DirectionReading::Done => self.http.was_asked() && !self.ssh.is_identified(Side::Client),
+            _ => false,
         }
     }
 

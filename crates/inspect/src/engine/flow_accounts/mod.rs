@@ -4,7 +4,7 @@ use super::decision::PacketInput;
 use super::outcome::FlowNotes;
 use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Side, Timestamp, TrafficVolume};
 use crate::flow::{Flow, FlowClass, FlowDecision, FlowId, KeyEnd};
-use crate::packet::Segment;
+use crate::packet::{Segment, TcpFlags};
 
 /// One flow's account.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl FlowAccounts {
         let octets = segment.wire_length() as u64;
         let flags = segment.flags();
         // One that is sent again begins nothing: its sender has said nothing else yet.
-        if flags.syn() && !flags.ack() && account.flags[from as usize] & !SYN != 0 {
+        if flags.syn() && !flags.ack() && account.flags[from as usize] & !TcpFlags::SYN != 0 {
             let (_, volume) = account.reopening.get_or_insert((from, TrafficVolume::default()));
             volume.add(octets);
         }
@@ -111,7 +111,7 @@ impl FlowAccounts {
         let account = self.of(id, flow);
         if let Some((from, volume)) = opening {
             account.volumes[from as usize] = volume;
-            account.flags[from as usize] = SYN;
+            account.flags[from as usize] = TcpFlags::SYN;
         }
     }
 
@@ -128,9 +128,6 @@ impl FlowAccounts {
         account
     }
 }
-
-/// The TCP flag.
-const SYN: u8 = 0x02;
 
 /// SYNs that were counted before it was known whose they are.
 #[derive(Debug)]

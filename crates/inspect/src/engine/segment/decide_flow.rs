@@ -58,20 +58,22 @@ impl SegmentInspection<'_> {
         {
             return self.exceed_memory(mark);
         }
+        InspectionResult { decision: self.leave_undecided(), mark }
+    }
+
+    /// Continues the flow; the kernel may pass a part of it.
+    fn leave_undecided(&mut self) -> Decision {
         // A reset may never arrive. The flow's last events then wait until it is forgotten.
         let reset = self.classify();
-        self.flows.watch_for_timeout(self.id, settings);
+        self.flows.watch_for_timeout(self.id, self.judge.settings);
         if reset == Some(false) {
             self.emit_pending_events();
         }
-        // Only an undecided flow that goes on can be offloaded. A response is asked about first, since its
-        // offload covers bodies.
+        // A response is asked about first, since its offload covers bodies.
         let flow = self.flows.table.get_mut(self.id);
         let side = flow.side(self.from);
         let stands = response_offload::decide(flow, self.segment, side, &mut self.judge);
-        let decision =
-            stands.unwrap_or_else(|| body_offload::decide(flow, self.segment, side, &mut self.judge));
-        InspectionResult { decision, mark }
+        stands.unwrap_or_else(|| body_offload::decide(flow, self.segment, side, &mut self.judge))
     }
 
     /// Puts the flow into the class where it stands; where it is over, whether by a reset.
