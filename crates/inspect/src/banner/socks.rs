@@ -4,7 +4,7 @@
 //! Only `CONNECT` is followed: after it, client and far server exchange their own bytes, including
 //! banners.
 
-use super::first_bytes_cursor::{FirstBytesCursor, Look, FirstBytesMiss};
+use super::first_bytes_cursor::{FirstBytesCursor, FirstBytesMiss, Look};
 use super::parse_progress::{ParseProgress, ParseRejection};
 use crate::terms::Side;
 

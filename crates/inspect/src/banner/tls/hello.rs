@@ -152,9 +152,7 @@ fn numbers_in(octets: &[u8]) -> impl Iterator<Item = u16> {
 /// Returns the host names of an SNI extension, RFC 6066 section 3, whatever its list says of its length.
 fn names(content: &[u8]) -> impl Iterator<Item = String> {
     let mut rest = ByteReader(content.get(2..).unwrap_or_default());
-    let entries = std::iter::from_fn(move || {
-        Some((rest.u8()?, rest.after_u16()?))
-    });
+    let entries = std::iter::from_fn(move || Some((rest.u8()?, rest.after_u16()?)));
     entries.filter(|(kind, _)| *kind == HOST_NAME).map(|(_, name)| text(name))
 }
 

@@ -7,7 +7,7 @@ use super::database_signatures::{
     cassandra, memcached_client, memcached_server, mongodb_client, mongodb_server, mssql, mysql, postgresql,
     redis_client, redis_server,
 };
-use crate::banner::first_bytes_cursor::{FirstBytesCursor, Look, FirstBytesMiss, require};
+use crate::banner::first_bytes_cursor::{FirstBytesCursor, FirstBytesMiss, Look, require};
 use crate::banner::tls::MAJOR_LIMIT;
 use crate::terms::Side;
 
