@@ -32,4 +32,4 @@ pub use self::sqlite::SqliteFile;
 pub use self::statement_queue::NumberedTable;
 pub use self::url::redact_password;
 pub(crate) use self::values::values;
-pub use self::values::{QueryRow, SqlParameter};
+pub use self::values::{FromSqlValue, QueryRow, SqlParameter, SqlValue};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::net::IpAddr;
 
 use bytes::BytesMut;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -109,6 +110,16 @@ impl From<String> for SqlParameter<'_> {
 impl From<Vec<u8>> for SqlParameter<'_> {
     fn from(octets: Vec<u8>) -> Self {
         Self::Octets(Cow::Owned(octets))
+    }
+}
+
+/// The bytes of an address.
+impl From<IpAddr> for SqlParameter<'_> {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => address.octets().to_vec().into(),
+            IpAddr::V6(address) => address.octets().to_vec().into(),
+        }
     }
 }
 
@@ -273,6 +284,15 @@ impl FromSqlValue for String {
             SqlValue::Integer(number) => Some(number.to_string()),
             SqlValue::Null | SqlValue::Octets(_) => None,
         }
+    }
+}
+
+/// The bytes of an address.
+impl FromSqlValue for IpAddr {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
+        let SqlValue::Octets(octets) = cell else { return None };
+        let four = <[u8; 4]>::try_from(octets).map(Self::from);
+        four.or_else(|_| <[u8; 16]>::try_from(octets).map(Self::from)).ok()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use super::database::{InventoryChange, InventoryTime};
+use super::change::InventoryChange;
+use super::inventory_time::InventoryTime;
 use super::notify::{ChangeNotifier, NotificationReceivers};
 use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, EventSource, Timestamp};
 use crate::output::ChannelHandle;

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustix::thread::CapabilitySet;
 
 use super::database::SensorInbox;
-use super::store::StoreError;
+use super::error::StoreError;
 use crate::database::DatabaseLocation;
 use crate::diagnostics::log_line;
 use crate::privileges::keep_or_warn;

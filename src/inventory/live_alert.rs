@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::database::InventoryTime;
 use super::filter::{FilterTerm, ServiceFilter, TermTest};
+use super::inventory_time::InventoryTime;
 use super::sighting::{SightingContent, of_events};
 use crate::event::{Event, EventKind};
 

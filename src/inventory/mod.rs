@@ -7,13 +7,16 @@
 mod banner_product;
 mod batch;
 mod batch_sender;
+mod change;
 mod change_output;
 mod database;
+mod error;
 mod event_input;
 pub mod export;
 mod filter;
 mod heartbeat;
 pub mod import;
+mod inventory_time;
 mod live_alert;
 mod notify;
 mod recorder;
@@ -26,19 +29,23 @@ mod time_reference;
 
 pub use batch::{SensorBatch, UnreadableRecords};
 pub use batch_sender::SpillConfig;
-pub use database::{
-    BatchMerger, BatchRecords, ClientContact, HostRecord, HostRow, InventoryChange, InventoryDatabase,
-    InventoryOverview, InventoryTime, PastRun, ReceivedBatch, RuleSummary, ServiceBanner, ServiceCursor,
-    ServiceFinding, ServiceHistory, ServiceRecord, TableClient, TransactionalWriter, ValueCount,
-    schema_of_server,
+pub use change::InventoryChange;
+pub use database::query::{
+    ClientContact, HostRecord, HostRow, InventoryOverview, PastRun, RuleSummary, ServiceBanner,
+    ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord, ValueCount,
 };
+pub use database::{
+    BatchMerger, BatchRecords, InventoryDatabase, ReceivedBatch, TableClient, TransactionalWriter,
+    maintenance, query, schema_of_server,
+};
+pub use error::StoreError;
 pub use event_input::{ChangeReporting, Inventory, InventorySender, RecordConfig};
 pub use filter::ServiceFilter;
+pub use inventory_time::InventoryTime;
 pub use live_alert::LiveAlert;
 pub use notify::{NotificationReceiver, parse_url};
 pub(crate) use notify::{SUBCOMMAND as NOTIFIER, serve as serve_notifier};
 pub use rule_impact::{RuleImpact, impact};
-pub use store::StoreError;
 pub use time_reference::{TimeReference, parse_age};
 
 pub use crate::terms::place;

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use ahash::{AHashMap, AHashSet};
 
 use super::change_output::ChangeEmitter;
+use super::error::StoreError;
 use super::sighting::{self, AssetKey, NamedSoftware, Sighting, SightingContent};
-use super::store::{SightingRecord, SightingStore, StoreError};
+use super::store::{SightingRecord, SightingStore};
 use crate::diagnostics::log_line;
 use crate::event::{Event, Timestamp};
 use crate::output::EventConsumer;

@@ -6,10 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::database::{ClientContact, InventoryDatabase, InventoryTime, PeerBanner, ServiceRecord};
+use super::database::InventoryDatabase;
+use super::database::query::{self, ClientContact, PeerBanner, ServiceRecord};
+use super::error::StoreError;
 use super::filter::ServiceFilter;
+use super::inventory_time::InventoryTime;
 use super::sighting::{OLDEST_HTTP, UNKNOWN};
-use super::store::StoreError;
 use crate::event::{Endpoint, FlowEndpoints, Protocol, Side};
 use crate::rules::{AssumedConnection, BannerSender, Policy, PolicyProtocol, Rule, RuleExample, RuleSet};
 
@@ -60,7 +62,7 @@ pub fn impact<E: From<StoreError>>(
     mut show: impl FnMut(RuleImpact) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut judge = ImpactEvaluator { inventory, rules, stoppable: HashMap::new() };
-    inventory.services(filter, |service| -> Result<(), E> {
+    query::services(inventory, filter, |service| -> Result<(), E> {
         if service.state == "open" {
             judge.service(&service)?.into_iter().try_for_each(&mut show)?;
         }
@@ -95,7 +97,7 @@ impl<'a> From<&'a PeerBanner> for ObservedConnections<'a> {
 
 impl ImpactEvaluator<'_> {
     fn service(&mut self, service: &ServiceRecord) -> Result<Vec<RuleImpact>, StoreError> {
-        let all = self.inventory.said_to(service)?;
+        let all = query::said_to(self.inventory, service)?;
         let (said, told): (Vec<&PeerBanner>, Vec<&PeerBanner>) =
             all.iter().partition(|it| it.rule.is_empty());
         let mut said: Vec<ObservedConnections<'_>> =
@@ -173,7 +175,7 @@ impl ImpactEvaluator<'_> {
         gathered: &mut ServiceImpacts<'_>,
     ) -> Result<(), StoreError> {
         let service = gathered.service;
-        let clients = self.inventory.clients(service)?;
+        let clients = query::clients(self.inventory, service)?;
         let met = |client: &ClientContact| {
             let address = client.address.parse::<IpAddr>().ok()?;
             let (banner, peer) = (service.banner.as_str(), Some(SocketAddr::new(address, 0)));
@@ -212,7 +214,7 @@ impl ImpactEvaluator<'_> {
         if self.rules.policies().is_empty() {
             return Ok(());
         }
-        self.inventory.unanswered(filter, |service, client, connections| -> Result<(), E> {
+        query::unanswered(self.inventory, filter, |service, client, connections| -> Result<(), E> {
             let place = |it: &RuleImpact| (it.address.clone(), it.port, it.protocol.clone());
             let own = (service.address.clone(), service.port, service.protocol.clone());
             if held.first().is_some_and(|it| place(it) != own) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::database::InventoryTime;
+use super::inventory_time::InventoryTime;
 use crate::event::Timestamp;
 
 /// `24h` ago, `2026-11-20`, `2026-11-20T08:30`, or the end of run `#3`.

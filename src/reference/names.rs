@@ -4,7 +4,7 @@ use bannerwall_test_support::reference::assert_named;
 
 use super::{code, keep, prose, table};
 use crate::engine::AnomalyPolicy;
-use crate::inventory::InventoryDatabase;
+use crate::inventory::query;
 use crate::rules::PolicyProtocol;
 use crate::terms::{Anomaly, Protocol};
 
@@ -46,5 +46,5 @@ fn each_path_of_the_api_stands_on_the_page() {
 
 #[test]
 fn each_field_that_can_be_counted_stands_on_the_page() {
-    assert_named("reference/filters.md", InventoryDatabase::fields());
+    assert_named("reference/filters.md", query::fields());
 }

@@ -19,7 +19,7 @@ use super::scans::{PageScanMode, PageScanOrder, PageScans, on, parse_when};
 use super::strict_parameters::StrictParameters;
 use super::{event_stream, rule_test};
 use crate::fleet::sensors_of;
-use crate::inventory::{InventoryDatabase, InventoryTime, ServiceRecord, StoreError};
+use crate::inventory::{InventoryTime, ServiceRecord, StoreError, query};
 
 /// Description of this interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -58,7 +58,7 @@ async fn openapi() -> Response {
 }
 
 async fn overview(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
-    let overview = reader.ask(|inventory| inventory.overview(InventoryTime::now())).await?;
+    let overview = reader.ask(|inventory| query::overview(inventory, InventoryTime::now())).await?;
     Ok(json(&overview))
 }
 
@@ -67,14 +67,15 @@ async fn hosts(
     StrictParameters(asked): StrictParameters,
 ) -> ApiResult {
     let (filter, after, most) = (asked.filter()?, asked.after_host()?, asked.most(ROWS)?);
-    let mut hosts = reader.ask(move |inventory| inventory.hosts_behind(&filter, after, most + 1)).await?;
+    let mut hosts =
+        reader.ask(move |inventory| query::hosts_behind(inventory, &filter, after, most + 1)).await?;
     let next = rest(&mut hosts, most).map(|host| host.address.clone());
     Ok(json(&json!({ "hosts": hosts, "next": next })))
 }
 
 async fn host(State(reader): State<Arc<DatabaseReader>>, Path(address): Path<String>) -> ApiResult {
     let address: IpAddr = address.parse().map_err(|_| RequestError::bad("not an address"))?;
-    match reader.ask(move |inventory| inventory.host(address)).await? {
+    match reader.ask(move |inventory| query::host(inventory, address)).await? {
         Some(host) => Ok(json(&host)),
         None => Err(RequestError::Missing(format!("no record of {address}")).into()),
     }
@@ -85,8 +86,9 @@ async fn services(
     StrictParameters(asked): StrictParameters,
 ) -> ApiResult {
     let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
-    let mut services =
-        reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
+    let mut services = reader
+        .ask(move |inventory| query::services_behind(inventory, &filter, after.as_ref(), most + 1))
+        .await?;
     let next = rest(&mut services, most).and_then(ServiceRecord::cursor).map(|next| next.to_string());
     Ok(json(&json!({ "services": services, "next": next })))
 }
@@ -96,12 +98,12 @@ async fn top(
     Path(field): Path<String>,
     StrictParameters(asked): StrictParameters,
 ) -> ApiResult {
-    if InventoryDatabase::fields().all(|known| known != field) {
-        let fields: Vec<&str> = InventoryDatabase::fields().collect();
+    if query::fields().all(|known| known != field) {
+        let fields: Vec<&str> = query::fields().collect();
         return Err(RequestError::Missing(format!("fields are {}", fields.join(", "))).into());
     }
     let (filter, most) = (asked.filter()?, asked.most(ROWS)?);
-    let counts = reader.ask(move |inventory| inventory.top(&field, &filter, most)).await?;
+    let counts = reader.ask(move |inventory| query::top(inventory, &field, &filter, most)).await?;
     Ok(json(&json!({ "values": counts })))
 }
 
@@ -110,7 +112,7 @@ async fn findings(
     StrictParameters(asked): StrictParameters,
 ) -> ApiResult {
     let filter = asked.filter()?;
-    let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
+    let rules = reader.ask(move |inventory| query::rules(inventory, &filter)).await?;
     Ok(json(&json!({ "rules": rules })))
 }
 
@@ -120,13 +122,13 @@ async fn changes(
 ) -> ApiResult {
     let (filter, before, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
     let mut changes =
-        reader.ask(move |inventory| inventory.changes_before(&filter, before, most + 1)).await?;
+        reader.ask(move |inventory| query::changes_before(inventory, &filter, before, most + 1)).await?;
     let next = rest(&mut changes, most).map(|change| change.id);
     Ok(json(&json!({ "changes": changes, "next": next })))
 }
 
 async fn runs(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
-    let runs = reader.ask(InventoryDatabase::runs).await?;
+    let runs = reader.ask(query::runs).await?;
     Ok(json(&json!({ "runs": runs })))
 }
 

@@ -17,7 +17,7 @@ use futures_util::stream::unfold;
 use super::database_reader::DatabaseReader;
 use super::response::{JsonError, RequestError};
 use super::strict_parameters::StrictParameters;
-use crate::inventory::{InventoryChange, InventoryDatabase, LiveAlert, ServiceFilter};
+use crate::inventory::{InventoryChange, LiveAlert, ServiceFilter, query};
 
 /// Interval between two queries of the inventory.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ pub(super) async fn events(
         None => StreamPosition {
             change: match asked.after_row()? {
                 Some(behind) => behind,
-                None => reader.ask(InventoryDatabase::latest_change).await?,
+                None => reader.ask(query::latest_change).await?,
             },
             alert: 0,
         },
@@ -95,8 +95,10 @@ impl WatchingBrowser {
             return Some(true);
         }
         let (filter, behind) = (self.filter.clone(), self.reached.change);
-        let asked =
-            self.reader.ask(move |inventory| inventory.changes_behind(&filter, behind, AT_ONCE)).await;
+        let asked = self
+            .reader
+            .ask(move |inventory| query::changes_behind(inventory, &filter, behind, AT_ONCE))
+            .await;
         let (changes, reached) = asked.ok()?;
         self.reached.change = reached;
         self.waiting.extend(changes.into_iter().map(Box::new).map(StreamItem::Change));

@@ -12,7 +12,7 @@ use crate::cli::{CliExitCode, CommandFailure};
 use crate::diagnostics::log_line;
 use crate::inventory::export::{ExportError, cyclonedx, nmap};
 use crate::inventory::import::{FileImporter, ImportFormat, InventoryImportError};
-use crate::inventory::{InventoryTime, ServiceFilter};
+use crate::inventory::{InventoryTime, ServiceFilter, query};
 use crate::output::text::ColourMode;
 
 /// Flags of `bannerwall inventory export`.
@@ -96,8 +96,9 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<CliExitCode, CommandFailu
         }
     };
     let mut rows = RowWriter::open(format, arguments.output.as_deref(), SERVICE)?;
-    inventory
-        .services(&filter, |service| rows.add(&service, || text::service(&service, ColourMode::Never)))?;
+    query::services(&inventory, &filter, |service| {
+        rows.add(&service, || text::service(&service, ColourMode::Never))
+    })?;
     rows.finish()
 }
 

@@ -20,7 +20,8 @@ use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
 use crate::diagnostics::log_line;
 use crate::inventory::{
-    InventoryDatabase, InventoryTime, ServiceFilter, StoreError, TimeReference, impact, parse_age,
+    InventoryDatabase, InventoryTime, ServiceFilter, StoreError, TimeReference, impact, maintenance,
+    parse_age, query,
 };
 use crate::output::EscapedText;
 use crate::rules::Rule;
@@ -68,7 +69,7 @@ Examples:
     )]
     Top {
         /// Field to count.
-        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(InventoryDatabase::fields()))]
+        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(query::fields()))]
         field: String,
         /// Number of values to show.
         #[arg(short, long, value_name = "N", default_value_t = 15)]
@@ -274,7 +275,7 @@ fn list(filtered: &ServiceQueryArgs) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
     let mut rows = RowWriter::start(&filtered.output, SERVICE)?;
     let colour = filtered.output.colour();
-    inventory.services(&filter, |service| rows.add(&service, || text::service(&service, colour)))?;
+    query::services(&inventory, &filter, |service| rows.add(&service, || text::service(&service, colour)))?;
     rows.finish()
 }
 
@@ -283,7 +284,7 @@ fn show(
     place: &InventoryLocationFlag,
     output: &RowOutputFlags,
 ) -> Result<CliExitCode, CommandFailure> {
-    let Some(record) = place.open()?.host(host)? else {
+    let Some(record) = query::host(&place.open()?, host)? else {
         return Err(CommandFailure::Usage(anyhow!("{host} was never seen")));
     };
     // CSV has one row for each service.
@@ -299,7 +300,7 @@ fn show(
 fn top(field: &str, number: usize, filtered: &ServiceQueryArgs) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
     let mut rows = RowWriter::start(&filtered.output, &["value", "services"])?;
-    for count in inventory.top(field, &filter, number)? {
+    for count in query::top(&inventory, field, &filter, number)? {
         let value = if count.value.is_empty() { "(unknown)" } else { &count.value };
         rows.add(&count, || format!("{:>9}  {}", count.services, EscapedText(value)))?;
     }
@@ -311,9 +312,9 @@ fn changes(
     filtered: &ServiceQueryArgs,
 ) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
-    let times = (inventory.time_of(since)?, inventory.time_of(until)?);
+    let times = (query::time_of(&inventory, since)?, query::time_of(&inventory, until)?);
     let mut rows = RowWriter::start(&filtered.output, CHANGE)?;
-    inventory.changes(times, &filter, |change| rows.add(&change, || text::change(&change)))?;
+    query::changes(&inventory, times, &filter, |change| rows.add(&change, || text::change(&change)))?;
     rows.finish()
 }
 
@@ -322,7 +323,7 @@ fn diff(
     filtered: &ServiceQueryArgs,
 ) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
-    let times = (inventory.time_of(from)?, inventory.time_of(to)?);
+    let times = (query::time_of(&inventory, from)?, query::time_of(&inventory, to)?);
     if times.0 > times.1 {
         return Err(CommandFailure::Usage(anyhow!(
             "{} is later than {}: the earlier time comes first",
@@ -331,7 +332,7 @@ fn diff(
         )));
     }
     let mut rows = RowWriter::start(&filtered.output, CHANGE)?;
-    for change in inventory.difference(times, &filter)? {
+    for change in query::difference(&inventory, times, &filter)? {
         rows.add(&change, || text::change(&change))?;
     }
     rows.finish()
@@ -379,7 +380,7 @@ fn show_impact(
 fn runs(place: &InventoryLocationFlag, output: &RowOutputFlags) -> Result<CliExitCode, CommandFailure> {
     let mut rows =
         RowWriter::start(output, &["run", "sensor", "about", "started", "ended", "state", "lost"])?;
-    for run in place.open()?.runs()? {
+    for run in query::runs(&place.open()?)? {
         rows.add(&run, || text::run(&run))?;
     }
     rows.finish()
@@ -387,7 +388,7 @@ fn runs(place: &InventoryLocationFlag, output: &RowOutputFlags) -> Result<CliExi
 
 fn prune(place: &InventoryLocationFlag, keep: Duration, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let before = InventoryTime::from(SystemTime::now()).before(keep);
-    let pruned = InventoryDatabase::open_to_write(&place.inventory)?.prune(before)?;
+    let pruned = maintenance::prune(&InventoryDatabase::open_to_write(&place.inventory)?, before)?;
     if quiet {
         return Ok(CliExitCode::Done);
     }
@@ -399,7 +400,7 @@ fn prune(place: &InventoryLocationFlag, keep: Duration, quiet: bool) -> Result<C
 }
 
 fn check(place: &InventoryLocationFlag, quiet: bool) -> Result<CliExitCode, CommandFailure> {
-    let faults = place.open()?.faults()?;
+    let faults = maintenance::faults(&place.open()?)?;
     if faults.is_empty() {
         return if quiet { Ok(CliExitCode::Done) } else { super::print(b"the inventory is intact\n") };
     }

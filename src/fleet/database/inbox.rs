@@ -332,7 +332,7 @@ fn forget(link: &DatabaseConnection, name: &str) -> Result<usize, DatabaseError>
 /// # Errors
 /// What the database says.
 pub fn sensors_of(inventory: &InventoryDatabase) -> Result<Option<Vec<SensorState>>, DatabaseError> {
-    match inventory.link() {
+    match inventory.server() {
         Some(link) if version(link)? == VERSION => sensors(link).map(Some),
         _ => Ok(None),
     }

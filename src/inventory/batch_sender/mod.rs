@@ -6,8 +6,10 @@
 mod spill;
 
 use super::batch::{BatchEncoder, FORMAT};
-use super::database::{InventoryTime, OutgoingBatch, SensorBacklog, SensorInbox};
-use super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
+use super::database::{OutgoingBatch, SensorBacklog, SensorInbox};
+use super::error::StoreError;
+use super::inventory_time::InventoryTime;
+use super::store::{RunDescription, SightingRecord, SightingStore, WriteResult};
 use crate::database::DatabaseLocation;
 pub use spill::SpillConfig;
 pub(super) use spill::{SharedBacklog, SpillStore};

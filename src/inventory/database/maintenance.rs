@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use rusqlite::OpenFlags;
 use serde::Serialize;
 
-use super::{InventoryDatabase, InventoryTime, schema};
-use crate::database::{DatabaseConnection, DatabaseTransaction};
-use crate::database::{DatabaseError, DatabaseLocation, values};
-use crate::inventory::store::StoreError;
+use super::connection::InventoryDatabase;
+use super::schema;
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseTransaction, values};
+use crate::inventory::error::StoreError;
+use crate::inventory::inventory_time::InventoryTime;
 
 /// Numbers of removed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -23,49 +23,39 @@ pub struct PruneCounts {
     pub changes: usize,
 }
 
-impl InventoryDatabase {
-    /// Opens an existing inventory for writing.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub fn open_to_write(place: &DatabaseLocation) -> Result<Self, StoreError> {
-        let mut database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        schema::check(&database)?;
-        schema::migrate(&mut database)?;
-        Ok(database)
-    }
-
-    /// Removes everything that was last seen before a time, and frees its space.
-    ///
-    /// # Errors
-    /// Errors of the database; then nothing was removed.
-    pub fn prune(&self, before: InventoryTime) -> Result<PruneCounts, StoreError> {
-        prune(&self.link, before).map_err(|error| self.fault(error))
-    }
-
-    /// Returns the file's faults as the database reports them; none if it is consistent.
-    ///
-    /// # Errors
-    /// It cannot be read, or it is a server, which manages its own files.
-    pub fn faults(&self) -> Result<Vec<String>, StoreError> {
-        let DatabaseConnection::Sqlite(_) = &self.link else {
-            let why = "the server manages its own files; check them with `pg_amcheck`";
-            return Err(StoreError::NoFile(self.place.clone(), why));
-        };
-        let whole = self.link.all("PRAGMA integrity_check", &[], |row| row.get::<String>(0));
-        let mut faults = whole.map_err(|error| self.fault(error))?;
-        faults.retain(|line| line != "ok");
-        let broken = self.link.all("PRAGMA foreign_key_check", &[], |row| {
-            let (from, to) = (row.get::<String>(0)?, row.get::<String>(2)?);
-            Ok(format!("a row of {from} refers to a row of {to} that does not exist"))
-        });
-        faults.extend(broken.map_err(|error| self.fault(error))?);
-        Ok(faults)
-    }
+/// Removes everything that was last seen before a time, and frees its space.
+///
+/// # Errors
+/// Errors of the database; then nothing was removed.
+pub fn prune(database: &InventoryDatabase, before: InventoryTime) -> Result<PruneCounts, StoreError> {
+    prune_rows(&database.link, before).map_err(|error| database.fault(error))
 }
 
-/// See [`InventoryDatabase::prune`].
-pub(super) fn prune(link: &DatabaseConnection, before: InventoryTime) -> Result<PruneCounts, DatabaseError> {
+/// Returns the file's faults as the database reports them; none if it is consistent.
+///
+/// # Errors
+/// It cannot be read, or it is a server, which manages its own files.
+pub fn faults(database: &InventoryDatabase) -> Result<Vec<String>, StoreError> {
+    let DatabaseConnection::Sqlite(_) = &database.link else {
+        let why = "the server manages its own files; check them with `pg_amcheck`";
+        return Err(StoreError::NoFile(database.place.clone(), why));
+    };
+    let whole = database.link.all("PRAGMA integrity_check", &[], |row| row.get::<String>(0));
+    let mut faults = whole.map_err(|error| database.fault(error))?;
+    faults.retain(|line| line != "ok");
+    let broken = database.link.all("PRAGMA foreign_key_check", &[], |row| {
+        let (from, to) = (row.get::<String>(0)?, row.get::<String>(2)?);
+        Ok(format!("a row of {from} refers to a row of {to} that does not exist"))
+    });
+    faults.extend(broken.map_err(|error| database.fault(error))?);
+    Ok(faults)
+}
+
+/// See [`prune`].
+pub(super) fn prune_rows(
+    link: &DatabaseConnection,
+    before: InventoryTime,
+) -> Result<PruneCounts, DatabaseError> {
     let transaction = link.transaction()?;
     let pruned = take_out(&transaction, before.millis())?;
     transaction.commit()?;

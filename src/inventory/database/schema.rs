@@ -1,8 +1,10 @@
 //! The tables, and the upgrades from older versions.
 
-use super::{InventoryDatabase, StoreError};
-use crate::database::{DatabaseConnection, DatabaseTransaction, dialect_of_server};
-use crate::database::{DatabaseError, SqliteFile, values};
+use crate::database::{
+    DatabaseConnection, DatabaseError, DatabaseLocation, DatabaseTransaction, SqliteFile, dialect_of_server,
+    values,
+};
+use crate::inventory::error::StoreError;
 
 /// Identifies an inventory among SQLite databases: `bwiv`, its `application_id`.
 const APPLICATION: i64 = 0x6277_6976;
@@ -69,10 +71,10 @@ pub(super) fn newest() -> i64 {
 ///
 /// # Errors
 /// It is no inventory, or one of a newer version.
-pub(super) fn check(database: &InventoryDatabase) -> Result<i64, StoreError> {
-    match (version(database)?, &database.link) {
-        (0, DatabaseConnection::Sqlite(_)) => Err(StoreError::Foreign(database.place.clone())),
-        (0, DatabaseConnection::Postgres(_)) => Err(StoreError::Missing(database.place.clone())),
+pub(super) fn check(place: &DatabaseLocation, link: &DatabaseConnection) -> Result<i64, StoreError> {
+    match (version(place, link)?, link) {
+        (0, DatabaseConnection::Sqlite(_)) => Err(StoreError::Foreign(place.clone())),
+        (0, DatabaseConnection::Postgres(_)) => Err(StoreError::Missing(place.clone())),
         (found, _) => Ok(found),
     }
 }
@@ -81,21 +83,21 @@ pub(super) fn check(database: &InventoryDatabase) -> Result<i64, StoreError> {
 ///
 /// # Errors
 /// It is no inventory, a newer one, or not writable; then it stays unchanged.
-pub(super) fn migrate(database: &mut InventoryDatabase) -> Result<(), StoreError> {
-    let found = version(database)?;
-    if let DatabaseConnection::Sqlite(file) = &database.link {
-        file.batch(SETTINGS).map_err(|error| database.fault(error))?;
+pub(super) fn migrate(place: &DatabaseLocation, link: &DatabaseConnection) -> Result<(), StoreError> {
+    let fault = |error| StoreError::Database { place: place.clone(), error };
+    let found = version(place, link)?;
+    if let DatabaseConnection::Sqlite(file) = link {
+        file.batch(SETTINGS).map_err(fault)?;
     }
     if found == newest() {
         return Ok(());
     }
-    let link = &database.link;
     // There is no table yet that a transaction could lock, so the creation has its own lock.
     let step = if found == 0 { link.begin_schema_creation() } else { link.transaction() };
-    let step = step.map_err(|error| database.fault(error))?;
+    let step = step.map_err(fault)?;
     // Another process may have been faster, and may be of a newer version.
-    let found = version(database)?;
-    upgrade(&step, found).and_then(|()| step.commit()).map_err(|error| database.fault(error))
+    let found = version(place, link)?;
+    upgrade(&step, found).and_then(|()| step.commit()).map_err(fault)
 }
 
 /// Applies the steps after a version.
@@ -129,16 +131,17 @@ fn upgrade(step: &DatabaseTransaction<'_>, found: i64) -> Result<(), DatabaseErr
 }
 
 /// Returns the version of an inventory, 0 for an empty database.
-fn version(database: &InventoryDatabase) -> Result<i64, StoreError> {
-    let found = match &database.link {
+fn version(place: &DatabaseLocation, link: &DatabaseConnection) -> Result<i64, StoreError> {
+    let found = match link {
         DatabaseConnection::Sqlite(file) => version_of_file(file),
-        DatabaseConnection::Postgres(_) => version_of_server(&database.link),
+        DatabaseConnection::Postgres(_) => version_of_server(link),
     };
-    let Some(found) = found.map_err(|error| database.fault(error))? else {
-        return Err(StoreError::Foreign(database.place.clone()));
+    let fault = |error| StoreError::Database { place: place.clone(), error };
+    let Some(found) = found.map_err(fault)? else {
+        return Err(StoreError::Foreign(place.clone()));
     };
     if found > newest() {
-        return Err(StoreError::Newer { place: database.place.clone(), found, known: newest() });
+        return Err(StoreError::Newer { place: place.clone(), found, known: newest() });
     }
     Ok(found)
 }

@@ -1,9 +1,12 @@
 //! The inbox of a sensor: a table of the fleet into which it may only insert rows. This module sends; the
 //! fleet processes the batches.
 
-use super::{RunWriter, TableClient};
+use super::table_client::TableClient;
+use super::write::RunWriter;
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, values};
-use crate::inventory::store::{RunDescription, StoreError};
+use crate::inventory::error::StoreError;
+use crate::inventory::inventory_time::InventoryTime;
+use crate::inventory::store::RunDescription;
 
 /// A batch to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +131,7 @@ fn enter(
     let values = values![
         &parcel.stream,
         signed(parcel.number),
-        super::InventoryTime::now().millis(),
+        InventoryTime::now().millis(),
         signed(standing.waiting),
         signed(standing.lost),
         parcel.format,

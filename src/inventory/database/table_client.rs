@@ -4,9 +4,9 @@
 
 use rusqlite::OpenFlags;
 
-use super::InventoryDatabase;
+use super::connection::InventoryDatabase;
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation};
-use crate::inventory::store::StoreError;
+use crate::inventory::error::StoreError;
 
 /// A connection for tables of other modules.
 #[derive(Debug)]
@@ -79,12 +79,5 @@ impl TableClient {
     /// Adds the place to an error.
     pub fn fault(&self, error: DatabaseError) -> StoreError {
         self.database.fault(error)
-    }
-}
-
-impl InventoryDatabase {
-    /// Returns a runner of statements about other modules' tables; none for a file.
-    pub fn link(&self) -> Option<&DatabaseConnection> {
-        matches!(self.link, DatabaseConnection::Postgres(_)).then_some(&self.link)
     }
 }

@@ -7,8 +7,10 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::ExportError;
-use crate::inventory::database::{InventoryDatabase, InventoryTime, ServiceRecord};
+use crate::inventory::database::InventoryDatabase;
+use crate::inventory::database::query::{self, ServiceRecord};
 use crate::inventory::filter::ServiceFilter;
+use crate::inventory::inventory_time::InventoryTime;
 
 /// The properties that distinguish components.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +43,7 @@ pub fn cyclonedx(
 ) -> Result<(), ExportError> {
     let mut components: BTreeMap<ComponentKey, (usize, Vec<Value>)> = BTreeMap::new();
     let mut findings: BTreeMap<String, VulnerabilityEntry> = BTreeMap::new();
-    inventory.services(filter, |service| -> Result<(), ExportError> {
+    query::services(inventory, filter, |service| -> Result<(), ExportError> {
         let Some(software) = software(&service) else { return Ok(()) };
         let next = components.len();
         let (number, places) = components.entry(software).or_insert_with(|| (next, Vec::new()));

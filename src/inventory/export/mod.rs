@@ -6,7 +6,7 @@ mod nmap;
 pub use cyclonedx::cyclonedx;
 pub use nmap::nmap;
 
-use super::store::StoreError;
+use super::error::StoreError;
 
 /// Error of an export.
 #[derive(Debug, thiserror::Error)]

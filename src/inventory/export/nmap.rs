@@ -6,8 +6,10 @@ use quick_xml::events::{BytesDecl, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
 use super::ExportError;
-use crate::inventory::database::{InventoryDatabase, InventoryTime, ServiceRecord};
+use crate::inventory::database::InventoryDatabase;
+use crate::inventory::database::query::{self, ServiceRecord};
 use crate::inventory::filter::ServiceFilter;
+use crate::inventory::inventory_time::InventoryTime;
 use crate::inventory::sighting::UNKNOWN;
 use crate::output::xml::element::{XmlWriter, clean, empty, end, start};
 
@@ -26,7 +28,7 @@ pub fn nmap(
 ) -> Result<(), ExportError> {
     let mut document = NmapDocument { out, now, host: Vec::new(), up: 0, down: 0 };
     document.begin()?;
-    inventory.services(filter, |service| document.service(service))?;
+    query::services(inventory, filter, |service| document.service(service))?;
     document.end()
 }
 

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::database::RunWriter;
+use super::error::StoreError;
 use super::sighting::{AssetBanner, AssetKey, BannerKind, NamedSoftware, SightingContent};
-use super::store::{RunDescription, SightingRecord, SightingStore as _, StoreError};
+use super::store::{RunDescription, SightingRecord, SightingStore as _};
 use crate::database::DatabaseLocation;
 use crate::event::Timestamp;
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::delivery::DeliveryProcess;
 pub(crate) use self::delivery::{SUBCOMMAND, serve};
 pub use self::receiver::NotificationReceiver;
-use super::database::InventoryChange;
+use super::change::InventoryChange;
 use crate::diagnostics::log_line;
 use crate::privileges::{UnprivilegedUser, give_up_all};
 

@@ -10,13 +10,13 @@ impl Place {
     }
 
     fn at(&self, moment: &str) -> InventoryTime {
-        self.open().time_of(moment.parse::<TimeReference>().unwrap()).unwrap()
+        query::time_of(&self.open(), moment.parse::<TimeReference>().unwrap()).unwrap()
     }
 
     /// What is different between two times: kind, and the rule or what is said now.
     fn diff(&self, from: &str, to: &str) -> Vec<String> {
         let filter = ServiceFilter::parse(["side:server"]).unwrap();
-        let changes = self.open().difference((self.at(from), self.at(to)), &filter).unwrap();
+        let changes = query::difference(&self.open(), (self.at(from), self.at(to)), &filter).unwrap();
         let said = |change: &crate::inventory::InventoryChange| {
             change.rule.clone().or_else(|| change.new.clone()).unwrap_or_default()
         };
@@ -59,7 +59,7 @@ fn a_difference_is_what_does_not_cancel_out() {
         assert_eq!(morning, ["banner_changed SSH-2.0-OpenSSH_9.9", "finding_gone regresshion"]);
         assert_eq!(place.diff("2026-01-01T01:30", "2026-01-01T02:30"), ["service_gone"]);
         assert_eq!(place.diff("2026-01-01T01:30", "2026-01-01T03:30"), Vec::<String>::new());
-        assert!(place.open().time_of("#9".parse().unwrap()).unwrap_err().to_string().contains("#9"));
+        assert!(query::time_of(&place.open(), "#9".parse().unwrap()).unwrap_err().to_string().contains("#9"));
         assert!(place.at("#1") <= place.at("#2"));
     });
 }
@@ -75,7 +75,7 @@ fn a_difference_is_in_the_order_of_time() {
         place.see(EventSource::Guard, &[at_port(0, 9), at_port(1, 5), at_port(2, 7)]);
         let filter = ServiceFilter::parse(["side:server"]).unwrap();
         let times = (place.at("2025-12-31"), place.at("2026-01-02"));
-        let changes = place.open().difference(times, &filter).unwrap();
+        let changes = query::difference(&place.open(), times, &filter).unwrap();
         let ports: Vec<u16> =
             changes.iter().filter(|it| it.kind == "new_service").map(|it| it.port).collect();
         assert_eq!(ports, [9, 5, 7]);
@@ -86,7 +86,7 @@ fn a_difference_is_in_the_order_of_time() {
 fn a_host_shows_all_that_it_ever_said() {
     on_both(|place| {
         a_day(place);
-        let record = place.open().host("198.51.100.1".parse().unwrap()).unwrap().unwrap();
+        let record = query::host(&place.open(), "198.51.100.1".parse().unwrap()).unwrap().unwrap();
         let [service] = record.services.as_slice() else { panic!("{record:?}") };
         let said: Vec<(&str, i64)> =
             service.said.iter().map(|said| (said.text.as_str(), said.count)).collect();
@@ -94,9 +94,9 @@ fn a_host_shows_all_that_it_ever_said() {
         assert_eq!(service.service.findings[0].state, "gone");
         assert_eq!((service.clients[0].address.as_str(), service.clients[0].count), ("192.0.2.7", 3));
         assert_eq!(service.changes.first().map(|change| change.kind.as_str()), Some("service_back"));
-        let client = place.open().host("::ffff:192.0.2.7".parse().unwrap()).unwrap().unwrap();
+        let client = query::host(&place.open(), "::ffff:192.0.2.7".parse().unwrap()).unwrap().unwrap();
         assert_eq!((client.visited[0].address.as_str(), client.visited[0].port), ("198.51.100.1", 22));
-        assert!(place.open().host("192.0.2.8".parse().unwrap()).unwrap().is_none());
+        assert!(query::host(&place.open(), "192.0.2.8".parse().unwrap()).unwrap().is_none());
     });
 }
 
@@ -106,7 +106,7 @@ fn what_there_is_most_of_is_counted() {
         a_day(place);
         let top = |field: &str, filter: &[&str]| -> Vec<String> {
             let filter = ServiceFilter::parse(filter.iter().copied()).unwrap();
-            let counts = place.open().top(field, &filter, 9).unwrap();
+            let counts = query::top(&place.open(), field, &filter, 9).unwrap();
             counts.iter().map(|count| format!("{} {}", count.value, count.services)).collect()
         };
         assert_eq!(top("product", &[]), ["OpenSSH 1", "client 1"]);
@@ -118,13 +118,11 @@ fn what_there_is_most_of_is_counted() {
         let values = |counts: Vec<crate::inventory::ValueCount>| -> Vec<String> {
             counts.into_iter().map(|count| format!("{} {}", count.value, count.services)).collect()
         };
-        let (products, versions) = place.open().products(9).unwrap();
+        let (products, versions) = query::products(&place.open(), 9).unwrap();
         assert_eq!(values(products), top("product", &[]));
         assert_eq!(values(versions), top("version", &[]));
-        for field in InventoryDatabase::fields() {
-            place
-                .open()
-                .top(field, &ServiceFilter::default(), 9)
+        for field in query::fields() {
+            query::top(&place.open(), field, &ServiceFilter::default(), 9)
                 .unwrap_or_else(|error| panic!("{field}: {error}"));
         }
     });
@@ -135,18 +133,23 @@ fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
     on_both(|place| {
         a_day(place);
         let inventory = InventoryDatabase::open_to_write(&place.place).unwrap();
-        let pruned = inventory.prune(place.at("2026-01-01T00:30")).unwrap();
+        let pruned = maintenance::prune(&inventory, place.at("2026-01-01T00:30")).unwrap();
         assert_eq!((pruned.hosts, pruned.services), (0, 0));
         let said = "SELECT text FROM sightings JOIN banners ON banners.id = banner WHERE side = 'server'";
         assert_eq!(place.ask(said), "SSH-2.0-OpenSSH_9.9");
         match place.url {
-            None => assert_eq!(inventory.faults().unwrap(), Vec::<String>::new()),
+            None => assert_eq!(maintenance::faults(&inventory).unwrap(), Vec::<String>::new()),
             Some(_) => {
-                assert!(inventory.faults().unwrap_err().to_string().contains("the server manages its own"));
+                assert!(
+                    maintenance::faults(&inventory)
+                        .unwrap_err()
+                        .to_string()
+                        .contains("the server manages its own")
+                );
             }
         }
         // A run that goes on does so as if it were new.
-        inventory.prune(place.at("2026-01-02")).unwrap();
+        maintenance::prune(&inventory, place.at("2026-01-02")).unwrap();
         for table in [
             "hosts",
             "services",
@@ -329,7 +332,7 @@ fn a_host_is_first_seen_when_its_first_service_was() {
             &[ssh(EventSource::Guard, HOUR, "a_1"), ssh(EventSource::Guard, 60, "a_1")],
         );
         for address in ["198.51.100.1", "192.0.2.7"] {
-            let host = place.open().host(address.parse().unwrap()).unwrap().unwrap();
+            let host = query::host(&place.open(), address.parse().unwrap()).unwrap().unwrap();
             assert_eq!(host.first_seen.to_string(), "2026-01-01 00:01:00", "{address}");
             assert_eq!(host.first_seen, host.services[0].service.first_seen);
         }

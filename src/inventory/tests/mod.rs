@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use bannerwall_test_support::{Postgres, psql};
 
-use super::database::{InventoryChange, InventoryDatabase, RunWriter};
+use super::change::InventoryChange;
+use super::database::{InventoryDatabase, RunWriter, maintenance, query};
+use super::error::StoreError;
 use super::event_input::{ChangeReporting, RecordConfig};
 use super::recorder::{SharedLosses, SightingRecorder};
-use super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
+use super::store::{RunDescription, SightingRecord, SightingStore, WriteResult};
 use super::{Inventory, ServiceFilter, ServiceRecord};
 use crate::database;
 use crate::event::*;
@@ -159,7 +161,7 @@ impl Place {
             services.push(service);
             Ok(())
         };
-        InventoryDatabase::open(&self.place).unwrap().services(&filter, show).unwrap();
+        query::services(&InventoryDatabase::open(&self.place).unwrap(), &filter, show).unwrap();
         services
     }
 
@@ -572,7 +574,8 @@ fn an_inventory_of_an_older_program_is_brought_up_to_date() {
     .unwrap();
     drop(old);
     assert_eq!(place.list(&["finding:old"]).len(), 1);
-    let rules = InventoryDatabase::open(&place.place).unwrap().rules(&ServiceFilter::default()).unwrap();
+    let rules =
+        query::rules(&InventoryDatabase::open(&place.place).unwrap(), &ServiceFilter::default()).unwrap();
     let told: Vec<_> =
         rules.iter().map(|it| (it.rule.as_str(), it.services, it.gone, it.count, it.blocked)).collect();
     assert_eq!(told, [("old", 1, 0, 3, 2)]);

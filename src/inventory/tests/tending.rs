@@ -9,7 +9,7 @@ fn rules(place: &Place) -> (Vec<String>, Vec<String>) {
     let database = InventoryDatabase::open(&place.place).unwrap();
     let rules = |words: &[&str]| -> Vec<String> {
         let filter = ServiceFilter::parse(words.iter().copied()).unwrap();
-        let rules = database.rules(&filter).unwrap();
+        let rules = query::rules(&database, &filter).unwrap();
         rules.iter().map(|rule| serde_json::to_string(rule).unwrap()).collect()
     };
     // Of all services, in other words.
@@ -34,7 +34,7 @@ fn sums_of_rules_are_what_counting_says() {
         assert_eq!(see(EventSource::Replay, HOUR / 2, "x_0", &["d"]), 4);
         let database = InventoryDatabase::open_to_write(&place.place).unwrap();
         let before = "2026-01-01T01:30".parse::<crate::inventory::TimeReference>().unwrap();
-        database.prune(database.time_of(before).unwrap()).unwrap();
+        maintenance::prune(&database, query::time_of(&database, before).unwrap()).unwrap();
         let (kept, counted) = rules(place);
         assert_eq!(kept, counted);
     });
@@ -77,14 +77,15 @@ fn a_listing_goes_on_where_a_service_was_that_is_gone() {
         place.writer(EventSource::Scan).write(&(1..=9).map(record).collect::<Vec<_>>()).unwrap();
         let database = InventoryDatabase::open(&place.place).unwrap();
         let filter = ServiceFilter::default();
-        let first = database.services_behind(&filter, None, 4).unwrap();
+        let first = query::services_behind(&database, &filter, None, 4).unwrap();
         let cursor = first.last().unwrap().cursor().unwrap();
         assert_eq!(cursor.to_string(), "198.51.100.1,4,server,ssh");
         place.ask(match place.url {
             None => "DELETE FROM services WHERE port IN (3, 4, 5) RETURNING id",
             Some(_) => "DELETE FROM services WHERE port IN (3, 4, 5)",
         });
-        let rest = database.services_behind(&filter, Some(&cursor.to_string().parse().unwrap()), 9).unwrap();
+        let rest = query::services_behind(&database, &filter, Some(&cursor.to_string().parse().unwrap()), 9)
+            .unwrap();
         assert_eq!(rest.iter().map(|it| it.port).collect::<Vec<_>>(), [6, 7, 8, 9]);
         for wrong in ["", "7", "198.51.100.1,x,server,ssh", "here,1,server,ssh"] {
             assert!(wrong.parse::<crate::inventory::ServiceCursor>().is_err(), "{wrong}");
@@ -199,7 +200,10 @@ fn a_file_stays_below_its_bound_and_keeps_what_was_seen_last() {
     drop(writer);
     assert_eq!(place.list(&["net:10.0.230.96/32"]).len(), 1, "the last of all");
     assert_eq!(place.list(&["net:10.0.0.0/24"]).len(), 0, "the first of all");
-    assert_eq!(InventoryDatabase::open(&place.place).unwrap().faults().unwrap(), Vec::<String>::new());
+    assert_eq!(
+        maintenance::faults(&InventoryDatabase::open(&place.place).unwrap()).unwrap(),
+        Vec::<String>::new()
+    );
     assert_eq!(run(&place.place), Ok(0));
 }
 
@@ -255,7 +259,10 @@ fn a_file_that_is_deleted_or_replaced_under_a_run_is_opened_again() {
     assert_eq!(place.list(&["side:server"])[0].banner, "SSH-2.0-c_3");
     let said = "SELECT count(*) FROM banners WHERE text LIKE '%before_1' OR text LIKE '%b_2'";
     assert_eq!(place.ask(said), "1", "nothing of the file before");
-    assert_eq!(InventoryDatabase::open(&place.place).unwrap().faults().unwrap(), Vec::<String>::new());
+    assert_eq!(
+        maintenance::faults(&InventoryDatabase::open(&place.place).unwrap()).unwrap(),
+        Vec::<String>::new()
+    );
     recorder.end();
     assert_eq!((losses.replaced(), losses.count()), (2, 0));
     assert_eq!(place.ask("SELECT state FROM runs ORDER BY id DESC LIMIT 1"), "done");

@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 
 use super::{ListQuery, ROWS};
-use crate::inventory::{InventoryChange, StoreError};
+use crate::inventory::{InventoryChange, StoreError, query};
 use crate::serve::api::rest;
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::response::{RequestError, page};
@@ -27,7 +27,7 @@ pub(super) async fn list(
 ) -> Result<Response, RequestError> {
     let (filter, before, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
     let mut changes =
-        reader.ask(move |inventory| inventory.changes_before(&filter, before, most + 1)).await?;
+        reader.ask(move |inventory| query::changes_before(inventory, &filter, before, most + 1)).await?;
     let next = rest(&mut changes, most).map(|change| change.id);
     Ok(page(&ChangeListPage { here: "changes", q: asked.q, changes, next }))
 }
@@ -53,7 +53,7 @@ pub(super) async fn live(
     let (latest, changes) = reader
         .ask(move |inventory| -> Result<_, StoreError> {
             // Changes between the two queries appear twice rather than not at all.
-            Ok((inventory.latest_change()?, inventory.changes_before(&filter, None, LATEST)?))
+            Ok((query::latest_change(inventory)?, query::changes_before(inventory, &filter, None, LATEST)?))
         })
         .await?;
     Ok(page(&LiveChangesPage { here: "live", q: asked.q, changes, latest }))

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 
 use super::{ListQuery, ROWS};
-use crate::inventory::{HostRecord, HostRow, InventoryTime};
+use crate::inventory::{HostRecord, HostRow, InventoryTime, query};
 use crate::serve::api::rest;
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::plot::{LINE, PlotTimeline, TimelineSpan};
@@ -41,7 +41,8 @@ pub(super) async fn list(
     Query(asked): Query<ListQuery>,
 ) -> Result<Response, RequestError> {
     let (filter, after, most) = (asked.filter()?, asked.after_host()?, asked.most(ROWS)?);
-    let mut hosts = reader.ask(move |inventory| inventory.hosts_behind(&filter, after, most + 1)).await?;
+    let mut hosts =
+        reader.ask(move |inventory| query::hosts_behind(inventory, &filter, after, most + 1)).await?;
     let next = rest(&mut hosts, most).map(|host| host.address.clone());
     Ok(page(&HostListPage { here: "hosts", q: asked.q, hosts, next }))
 }
@@ -52,7 +53,7 @@ pub(super) async fn show(
 ) -> Result<Response, RequestError> {
     let address: IpAddr =
         address.parse().map_err(|_| RequestError::bad(format!("{address} is not an address")))?;
-    let found = reader.ask(move |inventory| inventory.host(address)).await?;
+    let found = reader.ask(move |inventory| query::host(inventory, address)).await?;
     let host = found.ok_or_else(|| RequestError::Missing(format!("No record of {address}.")))?;
     let times = host.services.iter().map(|history| history.service.last_seen);
     let last_seen = times.chain(host.visited.iter().map(|contact| contact.last_seen)).max();

@@ -10,7 +10,7 @@ use futures_util::future::join;
 
 use crate::fleet::{SensorState, sensors_of};
 use crate::inventory::{
-    InventoryDatabase, InventoryOverview, InventoryTime, PastRun, StoreError, ValueCount,
+    InventoryDatabase, InventoryOverview, InventoryTime, PastRun, StoreError, ValueCount, query,
 };
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::html_escape::term;
@@ -81,10 +81,10 @@ async fn recent(reader: &Arc<DatabaseReader>) -> Result<OverviewFacts, RequestEr
     }
     let now = InventoryTime::now();
     // Both queries take equally long, so they run in parallel.
-    let counts = reader.ask(|inventory| inventory.products(VALUES));
+    let counts = reader.ask(|inventory| query::products(inventory, VALUES));
     let rest = reader.ask(move |inventory| -> Result<_, StoreError> {
         let sensors = sensors_of(inventory).map(Option::unwrap_or_default).map_err(|error| error.to_string());
-        Ok((inventory.overview(now)?, last_runs(inventory)?, sensors))
+        Ok((query::overview(inventory, now)?, last_runs(inventory)?, sensors))
     });
     let (counts, rest) = join(counts, rest).await;
     let ((products, versions), (overview, runs, sensors)) = (counts?, rest?);
@@ -95,7 +95,7 @@ async fn recent(reader: &Arc<DatabaseReader>) -> Result<OverviewFacts, RequestEr
 
 /// Returns the latest runs, newest first.
 fn last_runs(inventory: &InventoryDatabase) -> Result<Vec<PastRun>, StoreError> {
-    let mut runs = inventory.runs()?;
+    let mut runs = query::runs(inventory)?;
     runs.reverse();
     runs.truncate(RUNS);
     Ok(runs)

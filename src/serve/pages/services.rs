@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 
 use super::{ListQuery, ROWS};
-use crate::inventory::{RuleSummary, ServiceRecord};
+use crate::inventory::{RuleSummary, ServiceRecord, query};
 use crate::serve::api::rest;
 use crate::serve::database_reader::DatabaseReader;
 use crate::serve::html_escape::term;
@@ -35,8 +35,9 @@ pub(super) async fn list(
     Query(asked): Query<ListQuery>,
 ) -> Result<Response, RequestError> {
     let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
-    let mut services =
-        reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
+    let mut services = reader
+        .ask(move |inventory| query::services_behind(inventory, &filter, after.as_ref(), most + 1))
+        .await?;
     let next = rest(&mut services, most).and_then(ServiceRecord::cursor).map(|next| next.to_string());
     Ok(page(&ServiceListPage { here: "services", q: asked.q, services, next }))
 }
@@ -46,7 +47,7 @@ pub(super) async fn findings(
     Query(asked): Query<ListQuery>,
 ) -> Result<Response, RequestError> {
     let filter = asked.filter()?;
-    let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
+    let rules = reader.ask(move |inventory| query::rules(inventory, &filter)).await?;
     let rules = rules.into_iter().map(|rule| {
         let query = term("finding", &rule.rule);
         (rule, query)

@@ -13,7 +13,8 @@ use super::file_name::{FileName, RunName};
 use super::queue::SpillState;
 use super::waiting_batch::{BatchLocation, SpilledRun, WaitingBatch, written};
 use crate::inventory::batch::{BatchEncoder, FORMAT};
-use crate::inventory::database::{InventoryTime, OutgoingBatch};
+use crate::inventory::database::OutgoingBatch;
+use crate::inventory::inventory_time::InventoryTime;
 
 /// Files of a run.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use crate::database::OutageTracker;
 use crate::diagnostics::log_line;
 use crate::inventory::batch::{BatchText, sightings};
 use crate::inventory::database::{OutgoingBatch, SensorBacklog, SensorInbox};
-use crate::inventory::store::StoreError;
+use crate::inventory::error::StoreError;
 
 /// First and longest pause while the server is away.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));

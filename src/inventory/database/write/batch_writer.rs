@@ -4,10 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use ahash::AHashMap;
 
-use super::findings::RuleTotals;
-use super::{CountedRow, KnownService, RowCache, millis, octets};
+use super::row_cache::{CountedRow, KnownService, RowCache};
+use super::rule_totals::RuleTotals;
+use super::sighting_span::SightingSpan;
 use crate::database::{DatabaseConnection, DatabaseError, values};
 use crate::event::Side;
+use crate::inventory::inventory_time::millis;
 use crate::inventory::sighting::{AssetBanner, AssetKey, BannerKind, NamedSoftware, SightingContent};
 use crate::inventory::store::SightingRecord;
 
@@ -32,12 +34,22 @@ pub(super) struct BatchWriter<'a> {
     pub(super) told: AHashMap<String, RuleTotals>,
 }
 
-/// First and last time, in milliseconds since the epoch, and count.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SightingSpan {
-    pub(super) first: i64,
-    pub(super) last: i64,
-    pub(super) count: i64,
+impl RowCache {
+    /// Writes a batch in an open transaction, in which no other process writes.
+    pub(super) fn write(
+        &mut self,
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
+        sensor: i64,
+    ) -> Result<(), DatabaseError> {
+        if let DatabaseConnection::Postgres(_) = link {
+            link.look_up_by_keys()?;
+            self.look_up(link, batch, sensor)?;
+        }
+        let mut pen = BatchWriter::new(link, self, sensor);
+        batch.iter().try_for_each(|record| pen.record(record))?;
+        pen.settle()
+    }
 }
 
 impl<'a> BatchWriter<'a> {
@@ -313,9 +325,8 @@ impl<'a> BatchWriter<'a> {
                first_seen = min(unanswered.first_seen, excluded.first_seen),
                last_seen = max(unanswered.last_seen, excluded.last_seen),
                count = unanswered.count + excluded.count";
-        let (address, text, port) = (octets(asset.address), asset.address.to_string(), asset.port);
+        let (address, text, port) = (asset.address, asset.address.to_string(), asset.port);
         let SightingSpan { first, last, count } = span;
-        let client = octets(client);
         let values = values![address, text, port, asset.protocol, client, self.sensor, first, last, count];
         self.link.queue(query, values)
     }
@@ -365,7 +376,7 @@ impl<'a> BatchWriter<'a> {
                first_seen = min(banner_peers.first_seen, excluded.first_seen),
                last_seen = max(banner_peers.last_seen, excluded.last_seen),
                count = banner_peers.count + excluded.count";
-        let (address, port) = (octets(peer.ip()), peer.port());
+        let (address, port) = (peer.ip(), peer.port());
         let SightingSpan { first, last, count } = span;
         self.link
             .queue(query, values![known.id, banner, rule, address, port, self.sensor, first, last, count])
@@ -377,7 +388,7 @@ impl<'a> BatchWriter<'a> {
              WHERE host = (SELECT id FROM hosts WHERE octets = ?1) AND side = 'server' AND port = ?2
                AND state = 'open' AND last_seen < ?3
              RETURNING id, banner";
-        let gone = self.link.all(query, values![octets(asset.address), asset.port, span.last], |row| {
+        let gone = self.link.all(query, values![asset.address, asset.port, span.last], |row| {
             Ok((row.get::<i64>(0)?, row.get::<i64>(1)?))
         })?;
         for (service, banner) in gone {

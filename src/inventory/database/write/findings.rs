@@ -4,24 +4,11 @@ use std::collections::BTreeSet;
 
 use ahash::AHashMap;
 
-use super::CountedRow;
-use super::batch_writer::{BatchWriter, SightingSpan};
-use crate::database::{self, DatabaseError, values};
+use super::batch_writer::BatchWriter;
+use super::row_cache::CountedRow;
+use super::sighting_span::SightingSpan;
+use crate::database::{DatabaseError, QueryRow, values};
 use crate::inventory::sighting::RuleFinding;
-
-/// Numbers that a batch adds to the sum of a rule.
-#[derive(Debug, Default)]
-pub(super) struct RuleTotals {
-    title: String,
-    severity: &'static str,
-    /// Number of services with an open finding, and of those whose finding is gone.
-    services: i64,
-    gone: i64,
-    count: i64,
-    blocked: i64,
-    /// Time of the first and last match, if there was one.
-    times: Option<(i64, i64)>,
-}
 
 impl BatchWriter<'_> {
     /// Records a match of a rule for a service's banner.
@@ -84,7 +71,7 @@ impl BatchWriter<'_> {
         let ended = "UPDATE findings SET state = 'gone'
              WHERE service = ANY(?1) AND state = 'open' AND banner <> (SELECT banner FROM services WHERE id = service)
              RETURNING service, rule";
-        let read = |row: &database::QueryRow<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
+        let read = |row: &QueryRow<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
         let mut gone: AHashMap<i64, BTreeSet<String>> = AHashMap::new();
         for (service, rule) in self.link.query_each(ended, &services, read)? {
             gone.entry(service).or_default().insert(rule);
@@ -102,36 +89,9 @@ impl BatchWriter<'_> {
             }
         }
         for (rule, tally) in std::mem::take(&mut self.told) {
-            self.sum_up(&rule, &tally)?;
+            tally.write(self.link, &rule)?;
         }
         Ok(())
-    }
-
-    fn sum_up(&self, rule: &str, tally: &RuleTotals) -> Result<(), DatabaseError> {
-        let Some((first, last)) = tally.times else {
-            let query = "UPDATE rules SET services = services + ?2, gone = gone + ?3 WHERE rule = ?1";
-            return self.link.queue(query, values![rule, tally.services, tally.gone]);
-        };
-        self.link.queue(
-            "INSERT INTO rules (rule, title, severity, services, gone, count, blocked, first_seen, last_seen)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-             ON CONFLICT (rule) DO UPDATE SET title = excluded.title, severity = excluded.severity,
-               services = rules.services + excluded.services, gone = rules.gone + excluded.gone,
-               count = rules.count + excluded.count, blocked = rules.blocked + excluded.blocked,
-               first_seen = min(rules.first_seen, excluded.first_seen),
-               last_seen = max(rules.last_seen, excluded.last_seen)",
-            values![
-                rule,
-                &tally.title,
-                tally.severity,
-                tally.services,
-                tally.gone,
-                tally.count,
-                tally.blocked,
-                first,
-                last
-            ],
-        )
     }
 
     /// Returns whether a service has an open finding of a rule, or had one.

@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 
 use ahash::AHashMap;
 
-use super::{CountedRow, InventoryDatabase, PrefetchedRows, RowCache, StoreError};
+use super::prefetched_rows::PrefetchedRows;
+use super::row_cache::{CountedRow, RowCache};
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, values};
 use crate::inventory::batch::SensorBatch;
+use crate::inventory::database::connection::InventoryDatabase;
+use crate::inventory::error::StoreError;
 
 /// Number of sensors' runs whose earlier sightings are cached.
 const REMEMBERED: usize = 64;

@@ -5,97 +5,12 @@ use std::net::IpAddr;
 
 use ahash::{AHashMap, AHashSet};
 
-use super::super::read::address_of;
-use super::batch_writer::SightingSpan;
-use super::{CountedRow, KnownHost, KnownService, RowCache, octets};
-use crate::database::{self, DatabaseConnection, DatabaseError, SqlParameter};
+use super::prefetched_rows::{BannerText, PrefetchedRows, ServicePort, spot};
+use super::row_cache::{CountedRow, KnownHost, KnownService, RowCache};
+use crate::database::{DatabaseConnection, DatabaseError, QueryRow, SqlParameter};
 use crate::event::Side;
 use crate::inventory::sighting::{AssetBanner, AssetKey, BannerKind, SightingContent};
 use crate::inventory::store::SightingRecord;
-
-/// Address, side and port of a service.
-type ServicePort = (IpAddr, Side, u16);
-
-/// A text with the properties that distinguish banners.
-pub(super) type BannerText = (&'static str, &'static str, AssetBanner);
-
-/// Rows known before a batch is written, and rows that it has written itself.
-#[derive(Debug, Default)]
-pub(super) struct PrefetchedRows {
-    /// True if anything was prefetched, so that it is worth tracking what is written.
-    is_known: bool,
-    /// Hosts and services that are not in the tables.
-    hosts: AHashSet<IpAddr>,
-    services: AHashSet<ServicePort>,
-    /// Prefetched texts, with the rows of those that exist.
-    texts: AHashMap<BannerText, Option<i64>>,
-    /// Rows of services and texts that were inserted since.
-    entered: AHashSet<i64>,
-    written: AHashSet<i64>,
-    /// First and last sighting of a service's texts, by row.
-    heard: AHashMap<(i64, i64), Option<(i64, i64)>>,
-    /// Findings of services: true if open, false if gone.
-    found: AHashMap<(i64, String), Option<bool>>,
-}
-
-impl PrefetchedRows {
-    pub(super) fn has_no_host(&self, address: IpAddr) -> bool {
-        self.hosts.contains(&address)
-    }
-
-    pub(super) fn has_no_service(&self, asset: &AssetKey) -> bool {
-        self.services.contains(&spot(asset))
-    }
-
-    /// Returns the row of a text, if it was prefetched.
-    pub(super) fn text(&self, text: &BannerText) -> Option<Option<i64>> {
-        self.texts.get(text).copied()
-    }
-
-    /// True if this batch has inserted the service.
-    pub(super) fn is_new(&self, service: i64) -> bool {
-        self.entered.contains(&service)
-    }
-
-    /// Records that a service exists from now on.
-    pub(super) fn enter(&mut self, asset: &AssetKey, service: i64) {
-        self.services.remove(&spot(asset));
-        self.entered.insert(service);
-    }
-
-    /// Records that a text exists from now on.
-    pub(super) fn enter_text(&mut self, text: i64) {
-        self.written.insert(text);
-    }
-
-    /// Returns first and last sighting of a service's text, if that is known.
-    pub(super) fn cached_sighting(&self, service: i64, text: i64) -> Option<Option<(i64, i64)>> {
-        let is_first = || self.is_new(service) || self.written.contains(&text);
-        let known = self.heard.get(&(service, text)).copied();
-        known.or_else(|| (self.is_known && is_first()).then_some(None))
-    }
-
-    /// Records a sighting of a service's text.
-    pub(super) fn cache_sighting(&mut self, service: i64, text: i64, span: SightingSpan) {
-        if let Some(before) = self.cached_sighting(service, text).filter(|_| self.is_known) {
-            let (first, last) = before.unwrap_or((span.first, span.last));
-            self.heard.insert((service, text), Some((first.min(span.first), last.max(span.last))));
-        }
-    }
-
-    /// Returns whether a service has an open finding of a rule, or had one, if that is known.
-    pub(super) fn cached_finding(&self, service: i64, rule: &str) -> Option<Option<bool>> {
-        let known = self.found.get(&(service, rule.to_owned())).copied();
-        known.or_else(|| (self.is_known && self.is_new(service)).then_some(None))
-    }
-
-    /// Records an open finding.
-    pub(super) fn cache_finding(&mut self, service: i64, rule: &str) {
-        if self.is_known {
-            self.found.insert((service, rule.to_owned()), Some(true));
-        }
-    }
-}
 
 impl RowCache {
     /// Prefetches the rows of a batch. No other process may write meanwhile.
@@ -163,11 +78,9 @@ impl RowCache {
         if asked.is_empty() {
             return Ok(());
         }
-        let asked = [asked.into_iter().map(octets).collect()];
+        let asked = [asked.into_iter().collect()];
         let hosts = "SELECT id, octets, first_seen FROM hosts WHERE octets = ANY(?1)";
-        let read = |row: &database::QueryRow<'_>| {
-            Ok((address_of(row, 1)?, KnownHost { id: row.get(0)?, first: row.get(2)? }))
-        };
+        let read = |row: &QueryRow<'_>| Ok((row.get(1)?, KnownHost { id: row.get(0)?, first: row.get(2)? }));
         for (address, host) in link.all(hosts, &asked, read)? {
             self.ahead.hosts.remove(&address);
             self.hosts.insert(address, host);
@@ -185,7 +98,7 @@ impl RowCache {
         }
         self.ahead.services.extend(assets.keys().copied());
         let asked = [
-            assets.keys().map(|(address, ..)| octets(*address)).collect::<SqlParameter<'_>>(),
+            assets.keys().map(|(address, ..)| *address).collect::<SqlParameter<'_>>(),
             assets.keys().map(|(_, side, _)| side.name()).collect(),
             assets.keys().map(|(.., port)| *port).collect(),
         ];
@@ -204,7 +117,7 @@ impl RowCache {
         let known = link.all(services, &asked, |row| {
             let side =
                 if row.get::<String>(10)? == Side::Server.name() { Side::Server } else { Side::Client };
-            Ok(((address_of(row, 9)?, side, row.get(11)?), row.get::<String>(12)?, KnownService::read(row)?))
+            Ok(((row.get(9)?, side, row.get(11)?), row.get::<String>(12)?, KnownService::read(row)?))
         })?;
         for (spot, protocol, known) in known {
             self.ahead.services.remove(&spot);
@@ -335,10 +248,6 @@ impl RowCache {
 fn addresses(record: &SightingRecord) -> impl Iterator<Item = IpAddr> {
     let client = if let SightingContent::Met(client) = record.what { Some(client) } else { None };
     std::iter::once(record.asset.address).chain(client)
-}
-
-fn spot(asset: &AssetKey) -> ServicePort {
-    (asset.address, asset.side, asset.port)
 }
 
 /// Returns the text of a record, as the tables store it.

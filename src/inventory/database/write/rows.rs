@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::batch_writer::{BatchWriter, SightingSpan};
-use super::{CountedRow, KnownHost, KnownService, octets};
+use super::batch_writer::BatchWriter;
+use super::row_cache::{CountedRow, KnownHost, KnownService};
+use super::sighting_span::SightingSpan;
 use crate::database::{DatabaseError, NumberedTable, SqlParameter, values};
 use crate::event::Side;
 use crate::inventory::sighting::{AssetBanner, AssetKey, NamedSoftware, UNKNOWN};
@@ -24,7 +25,7 @@ impl BatchWriter<'_> {
              FROM services JOIN hosts ON hosts.id = host
              WHERE octets = ?1 AND side = ?2 AND port = ?3 AND (protocol IN (?4, ?5) OR ?4 = ?5)
              ORDER BY protocol = ?4 DESC, last_seen DESC LIMIT 1";
-        let values = values![octets(asset.address), asset.side.name(), asset.port, asset.protocol, UNKNOWN];
+        let values = values![asset.address, asset.side.name(), asset.port, asset.protocol, UNKNOWN];
         let found =
             self.link.one(query, values, |row| Ok((KnownService::read(row)?, row.get::<String>(9)?)))?;
         let Some((known, protocol)) = found else { return Ok(None) };
@@ -79,20 +80,19 @@ impl BatchWriter<'_> {
 
     /// Returns the row of a host, and whether it is new. An earlier sighting moves its first one.
     pub(super) fn host(&mut self, address: IpAddr, span: SightingSpan) -> Result<(i64, bool), DatabaseError> {
-        let octets = octets(address);
         let query = "SELECT id, first_seen FROM hosts WHERE octets = ?1";
         let found = match self.memory.hosts.get(&address) {
             Some(known) => Some(*known),
             None if self.memory.ahead.has_no_host(address) => None,
-            None => self.link.one(query, values![octets.as_slice()], |row| {
-                Ok(KnownHost { id: row.get(0)?, first: row.get(1)? })
-            })?,
+            None => self
+                .link
+                .one(query, values![address], |row| Ok(KnownHost { id: row.get(0)?, first: row.get(1)? }))?,
         };
         let host = match found {
             Some(known) => KnownHost { first: known.first.min(span.first), ..known },
             None => {
                 let enter = "INSERT INTO hosts (id, octets, address, first_seen) VALUES (?1, ?2, ?3, ?4)";
-                let values = values![octets.as_slice(), address.to_string(), span.first];
+                let values = values![address, address.to_string(), span.first];
                 KnownHost {
                     id: self.link.queue_insert(NumberedTable::Hosts, enter, values)?,
                     first: span.first,
@@ -212,15 +212,15 @@ impl BatchWriter<'_> {
             CountedRow::Unanswered { server, protocol, client } => {
                 let query = "SELECT first_seen, last_seen FROM unanswered
                      WHERE octets = ?1 AND port = ?2 AND protocol = ?3 AND client = ?4 AND sensor = ?5";
-                let (server, port) = (octets(server.ip()), server.port());
-                let values = values![server, port, *protocol, octets(*client), self.sensor];
+                let (server, port) = (server.ip(), server.port());
+                let values = values![server, port, *protocol, *client, self.sensor];
                 return self.link.one(query, values, |row| Ok((row.get(0)?, row.get(1)?)));
             }
         };
         let mut values = values![row.service(), *other, self.sensor].to_vec();
         values.extend(rule.map(SqlParameter::from));
         if let CountedRow::Peer { peer, .. } = row {
-            values.extend([octets(peer.ip()).into(), peer.port().into()]);
+            values.extend([peer.ip().into(), peer.port().into()]);
         }
         self.link.one(query, &values, |row| Ok((row.get(0)?, row.get(1)?)))
     }

@@ -6,10 +6,9 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 
-use super::super::InventoryDatabase;
-use super::now;
-use crate::database::{DatabaseConnection, DatabaseError, values};
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, values};
 use crate::diagnostics::log_line;
+use crate::inventory::inventory_time::InventoryTime;
 use crate::inventory::store::RunDescription;
 
 /// The first key of the advisory locks of runs: `bwiv`.
@@ -24,8 +23,10 @@ struct OpenRun {
 }
 
 /// Marks unfinished runs whose process is gone as killed.
-pub(super) fn mark_killed_runs(database: &InventoryDatabase) -> Result<(), DatabaseError> {
-    let link = &database.link;
+pub(super) fn mark_killed_runs(
+    place: &DatabaseLocation,
+    link: &DatabaseConnection,
+) -> Result<(), DatabaseError> {
     let open = "SELECT runs.id, pid, source, name FROM runs JOIN sensors ON sensors.id = sensor WHERE state = 'running'";
     let open = link.all(open, &[], |row| {
         Ok(OpenRun { run: row.get(0)?, pid: row.get(1)?, source: row.get(2)?, name: row.get(3)? })
@@ -40,9 +41,8 @@ pub(super) fn mark_killed_runs(database: &InventoryDatabase) -> Result<(), Datab
             continue;
         }
         log_line(format_args!(
-            "bannerwall: {}: a {source} of {name} did not stop cleanly: sightings of its last second, and \
-             counts of its last minute, may be missing",
-            database.place
+            "bannerwall: {place}: a {source} of {name} did not stop cleanly: sightings of its last second, and \
+             counts of its last minute, may be missing"
         ));
     }
     Ok(())
@@ -69,7 +69,8 @@ pub(super) fn begin(link: &DatabaseConnection, run: &RunDescription) -> Result<(
         link.sole("SELECT id FROM sensors WHERE source = ?1 AND name = ?2", sensor, |row| row.get(0))?;
     let begin = "INSERT INTO runs (sensor, about, pid, started) VALUES (?1, ?2, ?3, ?4) RETURNING id";
     let pid = getpid().as_raw_nonzero().get();
-    let id = link.sole(begin, values![sensor, &run.about, pid, now()], |row| row.get(0))?;
+    let id =
+        link.sole(begin, values![sensor, &run.about, pid, InventoryTime::now().millis()], |row| row.get(0))?;
     hold(link, id)?;
     Ok((sensor, id))
 }

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use ahash::AHashSet;
 
-use super::{PrefetchedRows, RunDescription, RunWriter, SightingRecord, StoreError};
+use super::run_writer::RunWriter;
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation};
 use crate::event::Event;
+use crate::inventory::error::StoreError;
 use crate::inventory::sighting;
-use crate::inventory::store::SightingStore as _;
+use crate::inventory::store::{RunDescription, SightingRecord, SightingStore as _};
 
 /// The records of one batch.
 #[derive(Debug, Default)]
@@ -69,14 +70,7 @@ impl TransactionalWriter {
         batch: &BatchRecords,
         beside: &mut dyn FnMut(&DatabaseConnection) -> Result<bool, DatabaseError>,
     ) -> Result<bool, StoreError> {
-        let writer = &mut self.writer;
-        writer.memory.bound();
-        let outcome = writer.revive().and_then(|()| writer.try_write_beside(&batch.0, beside));
-        if !matches!(outcome, Ok(true)) {
-            // The cache may hold rows that were never written.
-            writer.memory.forget();
-        }
-        outcome.map_err(|error| writer.database.fault(error))
+        self.writer.write_beside(&batch.0, beside)
     }
 
     /// True if the written data is at fault, so that a retry is useless.
@@ -90,26 +84,5 @@ impl TransactionalWriter {
     /// The end could not be recorded.
     pub fn end(mut self) -> Result<(), StoreError> {
         self.writer.finish(0)
-    }
-}
-
-impl RunWriter {
-    fn try_write_beside(
-        &mut self,
-        batch: &[SightingRecord],
-        beside: &mut dyn FnMut(&DatabaseConnection) -> Result<bool, DatabaseError>,
-    ) -> Result<bool, DatabaseError> {
-        // The caller's own rows need no turn: others may write the inventory meanwhile.
-        let transaction = self.database.link.begin_concurrent()?;
-        if !beside(&transaction)? {
-            return Ok(false);
-        }
-        if !batch.is_empty() {
-            transaction.wait_for_turn()?;
-            self.memory.write(&transaction, batch, self.sensor)?;
-        }
-        transaction.commit()?;
-        self.memory.ahead = PrefetchedRows::default();
-        Ok(true)
     }
 }
