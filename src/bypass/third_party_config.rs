@@ -69,7 +69,7 @@ fn nft(ruleset: &Value) -> Vec<String> {
     for chain in objects().filter_map(|object| object.get("chain")) {
         let text = |key: &str| chain[key].as_str().unwrap_or_default();
         let (family, table, name) = (text("family"), text("table"), text("name"));
-        let is_of_bans = (family, table) == hook::bans::OWN_TABLE;
+        let is_of_bans = (family, table) == hook::ban_call::OWN_TABLE;
         // Chains of bridges and ARP do not meet a routed packet, and `links` refuses interfaces that are part
         // of a bridge.
         if is_of_bans || family == "bridge" || family == "arp" || !MET.contains(&text("hook")) {

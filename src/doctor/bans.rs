@@ -3,7 +3,8 @@
 
 use super::CheckReport;
 use crate::hook::ProgramRunner;
-use crate::hook::bans::{self, BanCall, BanError};
+use crate::hook::ban_call::BanCall;
+use crate::hook::bans::{self, BanError};
 
 pub(super) fn check() -> CheckReport {
     match bans::change(&ProgramRunner::Here, &BanCall::Try) {

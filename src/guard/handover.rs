@@ -2,68 +2,24 @@
 //! state.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::endpoints::GuardEndpoints;
 use super::hook_keeper::HookKeeper;
 use super::ready_worker::ReadyWorker;
-use super::supervise::{GuardRun, MOMENT, RunStart, failure};
+use super::successor::Successor;
+use super::supervise::{GuardRun, RunStart};
 use super::takeover::{
-    ConnectedSuccessor, DescriptorStore, HandoverState, Predecessor, PredecessorMessage, SharedRunState,
-    run_name, sealed, state_name,
+    HandoverState, Predecessor, PredecessorMessage, SharedRunState, run_name, sealed, state_name,
 };
+use super::worker_thread::{MOMENT, failure};
 use super::{GuardError, GuardMessage};
 use crate::diagnostics::log_line;
 use crate::rules::Rule;
 
 /// Limit of the time for which loops may take to answer the packets that they have read.
 const LOOPS_END: Duration = Duration::from_secs(5);
-
-/// The process that takes over from this one.
-pub(super) enum Successor {
-    /// A guard that waits to take over.
-    Guard(ConnectedSuccessor),
-    /// The next guard that the service manager starts.
-    Stored(DescriptorStore),
-}
-
-impl Successor {
-    /// Notes that the loops are told to stop now.
-    fn mark_served(&self) {
-        if let Self::Guard(heir) = self {
-            heir.mark_served();
-        }
-    }
-
-    /// Makes the successor wait for the end of this process.
-    fn hold_until_exit(&self) {
-        if let Self::Guard(heir) = self {
-            heir.hold_until_exit();
-        }
-    }
-
-    fn send_state(&self, name: String, state: &OwnedFd) -> io::Result<()> {
-        match self {
-            Self::Guard(heir) => heir.send_state(name, state),
-            Self::Stored(store) => {
-                store.keep(&name, state.as_fd());
-                Ok(())
-            }
-        }
-    }
-
-    fn finish(&self) -> io::Result<()> {
-        match self {
-            Self::Guard(heir) => heir.finish(),
-            Self::Stored(store) => {
-                store.wait();
-                Ok(())
-            }
-        }
-    }
-}
 
 impl GuardRun {
     /// Starts the workers, with the state of the process that had these queues.

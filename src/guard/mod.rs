@@ -43,12 +43,14 @@ pub mod source;
 mod start;
 mod stats_event;
 mod status;
+mod successor;
 mod supervise;
 mod takeover;
 mod uninspected;
 mod verdict_translator;
 mod worker;
 mod worker_counts;
+mod worker_thread;
 
 pub use bans::{BanCommand, BanInfo, BanList};
 pub use carrier_guard::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use bannerwall_ffi::socket_timestamps::PacketStamps;
@@ -15,7 +14,6 @@ use super::config::GuardConfig;
 use super::control::RulesInForce;
 use super::endpoints::{GuardEndpoints, PendingEndpoints};
 use super::event_distributor::EventDistributor;
-use super::handover::Successor;
 use super::hang_detection::{HangDetector, LoopRounds};
 use super::hook_keeper::{HookKeeper, HookReporter};
 use super::inspection::InspectionRuntime;
@@ -23,10 +21,11 @@ use super::ready_worker::ReadyWorker;
 use super::reload_record::ReloadRecord;
 use super::service_notifier::ServiceNotifier;
 use super::signals::SignalListener;
-use super::source::SourceError;
+use super::successor::Successor;
 use super::takeover::{DescriptorStore, Predecessor};
 use super::uninspected::{AccountState, UninspectedCount, WorkerTotals};
 use super::worker_counts::SharedWorkerCounts;
+use super::worker_thread::{MOMENT, WorkerThread, failure};
 use super::{GuardError, GuardMessage};
 use crate::bypass::Bypass;
 use crate::diagnostics::{log_line, several};
@@ -38,8 +37,6 @@ use crate::rules::RuleSelection;
 
 /// Interval between updates of the accounts.
 const ACCOUNTS: Duration = Duration::from_secs(1);
-/// Interval between checks for the end of a thread or process.
-pub(super) const MOMENT: Duration = Duration::from_millis(2);
 /// Limit of the time for which the other workers may answer their packets if one worker hangs.
 const OTHERS_END: Duration = Duration::from_secs(1);
 
@@ -97,47 +94,12 @@ pub(super) enum RunStart {
     Succeeds(Option<AccountState>),
 }
 
-/// A worker with its thread.
-pub(super) struct WorkerThread {
-    pub(super) number: u16,
-    /// Netlink address of the socket that has bound the queue.
-    address: Option<u32>,
-    pub(super) tally: Arc<SharedWorkerCounts>,
-    pub(super) thread: JoinHandle<()>,
-}
-
 /// The way a run ends.
 enum ShutdownMode {
     /// The hook is taken down, and the queues are released.
     Stop,
     /// The hook and the queues stay for the successor.
     Leave(Successor),
-}
-
-/// Reports to the main thread how a worker ended, even after a panic.
-struct WorkerExitNotifier {
-    number: u16,
-    outcome: Option<Result<(), SourceError>>,
-    sender: Sender<GuardMessage>,
-}
-
-impl WorkerExitNotifier {
-    /// Does the work of a worker, and reports how it ended.
-    fn run_reporting_exit(
-        number: u16,
-        sender: Sender<GuardMessage>,
-        work: impl FnOnce() -> Result<(), SourceError>,
-    ) {
-        let mut farewell = Self { number, outcome: None, sender };
-        farewell.outcome = Some(work());
-    }
-}
-
-impl Drop for WorkerExitNotifier {
-    fn drop(&mut self) {
-        // The main thread is gone only after a forced stop.
-        let _ = self.sender.send(GuardMessage::Ended(self.number, self.outcome.take()));
-    }
 }
 
 impl GuardRun {
@@ -323,20 +285,8 @@ impl GuardRun {
     }
 
     pub(super) fn start_worker(&mut self, queue: ReadyWorker) -> Result<(), GuardError> {
-        let running = self.spawn(queue)?;
-        self.workers.push(running);
+        self.workers.push(WorkerThread::spawn(queue, self.sender.clone())?);
         Ok(())
-    }
-
-    fn spawn(&self, queue: ReadyWorker) -> Result<WorkerThread, GuardError> {
-        let number = queue.number;
-        let tally = Arc::clone(&queue.worker.judge.inspection.tally);
-        let address = queue.worker.source.address();
-        let sender = self.sender.clone();
-        let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
-            WorkerExitNotifier::run_reporting_exit(number, sender, || queue.run());
-        })?;
-        Ok(WorkerThread { number, address, tally, thread })
     }
 
     /// Returns the line that reports that packets are judged now.
@@ -499,32 +449,5 @@ impl GuardRun {
     /// totals.
     pub(super) fn finish_readers(&mut self) {
         self.host.finish();
-    }
-}
-
-/// Returns the error that ended a worker, if any. `None` in place of an outcome is a panic.
-pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
-    match outcome {
-        None => Some(GuardError::Worker(queue)),
-        Some(Err(source)) => Some(GuardError::Source { queue, source }),
-        Some(Ok(())) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_that_panics_has_failed_as_one_that_tells_why() {
-        let ended = |work: fn() -> Result<(), SourceError>| {
-            let (sender, receiver) = crossbeam_channel::bounded(1);
-            let worker = std::thread::spawn(move || WorkerExitNotifier::run_reporting_exit(7, sender, work));
-            let Ok(GuardMessage::Ended(7, outcome)) = receiver.recv() else { panic!("a farewell") };
-            (failure(7, outcome).map(|error| error.to_string()), worker.join().is_err())
-        };
-        let failed = Some("the worker of queue 7 has failed".to_owned());
-        assert_eq!(ended(|| panic!("as a test wants it")), (failed, true));
-        assert_eq!(ended(|| Ok(())), (None, false));
     }
 }

@@ -7,7 +7,8 @@
 
 use std::path::Path;
 
-use super::programs::{IptablesCall, IptablesProgram, ProgramOutput, ProgramRunner};
+use super::program_calls::{IptablesCall, IptablesProgram, ProgramOutput};
+use super::programs::ProgramRunner;
 use super::rule_text::TABLE;
 use super::table_listing::TableListing;
 use super::{HookError, IpFamily, IptablesVariant};

@@ -66,6 +66,7 @@
 //! no place among other rules. But it needs the `queue` expression (`CONFIG_NFT_QUEUE`). Kernels with
 //! iptables' `NFQUEUE` may lack it, and `nft` does not accept an iptables target instead. `nft flush ruleset`
 //! would remove it all the same. So there is one form of the hook, and it is watched.
+pub(crate) mod ban_call;
 pub(crate) mod bans;
 mod config;
 pub(crate) mod early_demux;
@@ -75,6 +76,7 @@ mod iptables;
 mod listeners;
 mod mark;
 mod monitor;
+mod program_calls;
 pub(crate) mod program_helper;
 mod programs;
 mod release_rules;
@@ -91,7 +93,7 @@ pub use early_demux::turn_off_early_demux;
 pub use listeners::{QueueListener, listeners};
 pub use mark::{MarkField, MarkState};
 pub use monitor::{FamilyHookState, HookCheckResult, HookMonitor};
-pub(crate) use programs::MachineQuery;
+pub(crate) use program_calls::MachineQuery;
 pub use programs::ProgramRunner;
 pub use rule_changes::{RuleChangeSocket, WakeReason};
 pub use status::{FamilyStatus, HookCounters, InstalledHook};

@@ -9,8 +9,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::bans::BanCall;
-use super::programs::{IptablesCall, MachineQuery, ProgramOutput};
+use super::ban_call::BanCall;
+use super::program_calls::{IptablesCall, MachineQuery, ProgramOutput};
 use crate::helper_process::{self, HelperProcess, HelperRequests};
 
 /// Subcommand of such a process.
@@ -113,8 +113,8 @@ pub(crate) fn serve() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bans::BanElement;
-    use super::super::programs::IptablesProgram;
+    use super::super::ban_call::BanElement;
+    use super::super::program_calls::IptablesProgram;
     use super::super::{IpFamily, IptablesVariant};
     use super::*;
 

@@ -26,7 +26,8 @@ use crate::diagnostics::log_line;
 use crate::engine::BanRequest;
 use crate::event::{self, BanFacts, Event, EventKind, EventSink as _};
 use crate::hook::ProgramRunner;
-use crate::hook::bans::{self, BanCall, BanError, LONGEST};
+use crate::hook::ban_call::{BanCall, LONGEST};
+use crate::hook::bans::{self, BanError};
 use crate::metrics::GuardMetrics;
 
 /// Limit of the requests that wait for the thread.

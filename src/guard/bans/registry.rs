@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::hook::bans::{BanElement, CAPACITY};
+use crate::hook::ban_call::{BanElement, CAPACITY};
 
 /// Smallest difference in the end of a ban that is worth a change of the kernel's set.
 const WORTH: Duration = Duration::from_secs(1);

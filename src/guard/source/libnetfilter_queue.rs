@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, netlink_message::PacketMessage};
 
-use super::{
+use super::packet_source::{
     BATCH, BatchCounts, IDLE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics, QueuedPacket,
     SourceConfig, SourceError,
 };

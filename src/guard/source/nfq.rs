@@ -15,9 +15,11 @@ use std::time::Duration;
 use bannerwall_ffi::error::{CallError, QueueError};
 use bannerwall_ffi::queue::{ForeignSocket, KernelCounters};
 
-use super::{
-    BATCH, BatchCounts, MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics,
-    QueuedPacket, SourceConfig, SourceError,
+use bannerwall_ffi::queue::MAXIMUM_COPY_RANGE;
+
+use super::packet_source::{
+    BATCH, BatchCounts, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics, QueuedPacket,
+    SourceConfig, SourceError,
 };
 
 /// Pause after a call that failed for lack of kernel memory.
