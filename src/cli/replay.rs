@@ -161,17 +161,28 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
         return Ok(CliExitCode::Interrupted);
     }
     super::check_kept(unkept)?;
-    if let Some(error) = report.first_error {
-        return Err(CommandFailure::usage(anyhow!("{} events could not be written: {error}", report.failed)));
-    }
-    Ok(match (failed, arguments.fail_on.is_some_and(|severity| totals.reach(severity))) {
-        (true, _) => CliExitCode::Usage,
-        (false, true) => CliExitCode::Findings,
-        (false, false) => CliExitCode::Done,
-    })
+    arguments.exit_code(failed, &totals, &report)
 }
 
 impl ReplayArgs {
+    /// Returns the exit code of a replay that was not interrupted; `failed` if a file could not be read.
+    fn exit_code(
+        &self,
+        failed: bool,
+        totals: &AlertTotals,
+        report: &output::WriteReport,
+    ) -> Result<CliExitCode, CommandFailure> {
+        if let Some(error) = &report.first_error {
+            let lost = report.failed;
+            return Err(CommandFailure::usage(anyhow!("{lost} events could not be written: {error}")));
+        }
+        Ok(match (failed, self.fail_on.is_some_and(|severity| totals.reach(severity))) {
+            (true, _) => CliExitCode::Usage,
+            (false, true) => CliExitCode::Findings,
+            (false, false) => CliExitCode::Done,
+        })
+    }
+
     /// Loads the rules. Without `--rules` and without installed rules a replay only reports banners.
     fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, CommandFailure> {
         let missing = self.rules.missing()?;

@@ -73,6 +73,27 @@ pub(super) fn close_stored() {
     StoredDescriptors::take().give_back(service_manager().as_ref());
 }
 
+/// Everything that needs more rights than a run keeps, so it is opened before
+/// [`drop_privileges`](drop_privileges::drop_privileges).
+struct PrivilegedResources {
+    injector: Option<Arc<ResetInjector>>,
+    bypass: Option<Arc<Bypass>>,
+    entries: Vec<BypassFlows>,
+    stamps: Option<PacketStamps>,
+    unbound: UnboundSockets,
+}
+
+impl PrivilegedResources {
+    fn open(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Self, GuardError> {
+        let injector = config.engine().enforce.then(|| open_injector(config, metrics)).transpose()?;
+        let (bypass, entries) = start_bypass(config, metrics)?;
+        // A confined process cannot open this socket.
+        let stamps = enable_timestamps(config);
+        prepare_machine(config);
+        Ok(Self { injector, bypass, entries, stamps, unbound: UnboundSockets::open(config)? })
+    }
+}
+
 /// Opens everything. A failed start leaves nothing behind.
 pub(super) fn start(
     config: &GuardConfig,
@@ -92,14 +113,9 @@ pub(super) fn start(
     // (net/netfilter/nfnetlink_queue.c: nfqnl_recv_config). So a running predecessor's sockets are adopted.
     let mut predecessor = Predecessor::find(config, store.as_ref(), kept)?;
     let sources = bind(config, predecessor.as_mut(), store.as_ref())?;
-    let listener = predecessor.as_mut().and_then(|estate| inherit_listener(estate, config));
-    // Whatever needs more rights than a run keeps is opened before `drop_privileges`.
-    let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
-    let (bypass, entries) = start_bypass(config, &metrics)?;
-    // A confined process cannot open this socket.
-    let stamps = enable_timestamps(config);
-    prepare_machine(config);
-    let unbound = UnboundSockets::open(config)?;
+    let listener = predecessor.as_mut().and_then(|running| inherit_listener(running, config));
+    let PrivilegedResources { injector, bypass, entries, stamps, unbound } =
+        PrivilegedResources::open(config, &metrics)?;
     // No other thread runs yet. Capabilities belong to a thread (capabilities(7)), so one that ran already
     // would keep what this one gives up.
     let programs =
