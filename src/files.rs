@@ -10,6 +10,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
+use crate::diagnostics::log_line;
+
 /// Mode of a new file, before the umask.
 const ANYBODY: u32 = 0o666;
 
@@ -186,8 +188,22 @@ pub(crate) fn write_secret(path: &Path, octets: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Returns the first bytes of a file with a secret, up to `most`. Warns if other users can read it.
+///
+/// # Errors
+///
+/// Error of the system.
+pub(crate) fn read_secret(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let octets = read_to(path, most)?;
+    if is_open_to_others(path) {
+        let path = path.display();
+        log_line(format_args!("bannerwall: {path}: other users can read this secret (run chmod 600)"));
+    }
+    Ok(octets)
+}
+
 /// True if a file exists and others than its owner may read, write or run it.
-pub(crate) fn is_open_to_others(path: &Path) -> bool {
+fn is_open_to_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }
 

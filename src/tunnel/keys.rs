@@ -10,7 +10,6 @@ use base64::engine::general_purpose::STANDARD;
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 
-use crate::diagnostics::log_line;
 use crate::files;
 
 /// Size of a key in bytes.
@@ -69,29 +68,35 @@ impl TunnelKeys {
     ///
     /// A file is unreadable or holds no key, or both keys are one pair.
     pub fn read(private: &Path, peer: &Path) -> Result<Self, TunnelKeyError> {
-        let keys = Self { private: TunnelKey::read(private)?, peer: TunnelKey::read(peer)? };
+        let keys = Self { private: TunnelKey::read_private(private)?, peer: TunnelKey::read(peer)? };
         if keys.private.public()? == keys.peer {
             return Err(TunnelKeyError::Ours(peer.to_owned()));
-        }
-        if files::is_open_to_others(private) {
-            log_line(format_args!(
-                "bannerwall: {}: other users can read this private key (run chmod 600)",
-                private.display()
-            ));
         }
         Ok(keys)
     }
 }
 
 impl TunnelKey {
-    /// Reads a key from a file.
+    /// Reads a public key from a file.
     ///
     /// # Errors
     ///
     /// The file is unreadable, or holds no key.
     pub fn read(path: &Path) -> Result<Self, TunnelKeyError> {
-        let fault = |source| TunnelKeyError::Read { path: path.to_owned(), source };
-        let text = files::read_to(path, LONGEST).map_err(fault)?;
+        Self::parse(path, files::read_to(path, LONGEST))
+    }
+
+    /// Reads a private key from a file.
+    ///
+    /// # Errors
+    ///
+    /// The file is unreadable, or holds no key.
+    pub fn read_private(path: &Path) -> Result<Self, TunnelKeyError> {
+        Self::parse(path, files::read_secret(path, LONGEST))
+    }
+
+    fn parse(path: &Path, text: io::Result<Vec<u8>>) -> Result<Self, TunnelKeyError> {
+        let text = text.map_err(|source| TunnelKeyError::Read { path: path.to_owned(), source })?;
         let octets = STANDARD.decode(text.trim_ascii()).ok().and_then(|octets| octets.try_into().ok());
         octets.map(Self).ok_or_else(|| TunnelKeyError::NoKey(path.to_owned()))
     }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use minisign::{KeyPair, SecretKeyBox};
 use minisign_verify::{Error, PublicKey, Signature};
 
-use crate::diagnostics::log_line;
 use crate::files;
 
 /// Maximum number of bytes of a file with a key or a signature.
@@ -103,9 +102,16 @@ pub fn read_public(text: &str) -> Result<PublicKey, SigningKeyError> {
 }
 
 fn read(path: &Path) -> Result<String, SigningKeyError> {
-    let fault = |source| SigningKeyError::Read { path: path.to_owned(), source };
-    let octets = files::read_to(path, LONGEST).map_err(fault)?;
-    io::read_to_string(octets.as_slice()).map_err(fault)
+    text_of(path, files::read_to(path, LONGEST))
+}
+
+fn read_secret(path: &Path) -> Result<String, SigningKeyError> {
+    text_of(path, files::read_secret(path, LONGEST))
+}
+
+fn text_of(path: &Path, octets: io::Result<Vec<u8>>) -> Result<String, SigningKeyError> {
+    let text = octets.and_then(|octets| io::read_to_string(octets.as_slice()));
+    text.map_err(|source| SigningKeyError::Read { path: path.to_owned(), source })
 }
 
 /// A key for signing.
@@ -125,18 +131,12 @@ impl SecretKey {
     ///
     /// The file has no key, or the password is wrong.
     pub fn read(path: &Path, password: Option<&Path>) -> Result<Self, SigningKeyError> {
-        let text = read(path)?;
+        let text = read_secret(path)?;
         let held = || SecretKeyBox::from(text.clone());
         let none = |error: minisign::PError| SigningKeyError::NoSecret {
             path: path.to_owned(),
             why: error.to_string(),
         };
-        if files::is_open_to_others(path) {
-            log_line(format_args!(
-                "bannerwall: {}: other users can read this secret key (run chmod 600)",
-                path.display()
-            ));
-        }
         let key = match (held().into_unencrypted_secret_key(), password) {
             (Ok(key), _) => key,
             (Err(_), Some(file)) => held().into_secret_key(Some(password_of(file)?)).map_err(none)?,
@@ -193,7 +193,7 @@ impl SecretKey {
 
 /// Returns the first line of a file.
 fn password_of(file: &Path) -> Result<String, SigningKeyError> {
-    Ok(read(file)?.lines().next().unwrap_or_default().to_owned())
+    Ok(read_secret(file)?.lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]
