@@ -13,7 +13,7 @@ use super::DatabaseFlag;
 use crate::cli::flags::duration;
 use crate::cli::scan::fleet_scan::task;
 use crate::cli::{CliExitCode, CommandFailure};
-use crate::confinement::{Confinement, warn_unconfined};
+use crate::confinement::warn_unconfined;
 use crate::diagnostics::{log_line, several};
 use crate::fleet::{ExitCondition, StopRequests, WorkerConfig, WorkerSummary};
 use crate::inventory::own_name;
@@ -82,12 +82,7 @@ pub(super) fn run(arguments: &WorkerArgs, quiet: bool) -> Result<CliExitCode, Co
         // The ring locks its buffers in memory, and a file may belong to another user.
         let needed = config.place.file().map_or(CapabilitySet::empty(), |_| FILES);
         leave_root_or_warn(needed | CapabilitySet::IPC_LOCK);
-        let confinement = Confinement::default().submitting();
-        let confinement = match config.place.file() {
-            Some(file) => confinement.speaking().writing(file),
-            None => confinement.finding_servers(),
-        };
-        confinement.apply_or_warn(quiet);
+        config.confinement().apply_or_warn(quiet);
     }
     let stop = StopRequests(Arc::new(AtomicUsize::new(0)));
     count_signals(Arc::clone(&stop.0))?;

@@ -126,12 +126,6 @@ impl HttpArgs {
     }
 }
 
-/// Returns the options of a scan of all usual protocols: a request of `/`, and those of the rules.
-pub(super) fn usual_options() -> HttpOptions {
-    let request = HttpRequest { method: "GET".to_owned(), path: "/".to_owned(), headers: Vec::new() };
-    HttpOptions { requests: vec![request], pipeline: true, host_connections: 1, body_limit: 4096 }
-}
-
 /// Returns the usual ports of HTTP.
 fn http_ports(when: TlsName) -> PortSet {
     match when {

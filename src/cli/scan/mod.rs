@@ -25,7 +25,7 @@ use crate::scan::pacing::ScanRate;
 use crate::scan::report::ResultPattern;
 use crate::scan::targets::{PortSet, Shard};
 use crate::scan::tls::TlsTargets;
-use crate::scan::{CloseMethod, ProbeOptions, SshOptions};
+use crate::scan::{CloseMethod, HttpOptions, ProbeOptions, SshOptions};
 use crate::terms::{GreetingProtocol, Severity};
 use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
@@ -406,7 +406,7 @@ fn usual<'a>(
     Ok(ModeFlagValues {
         name: "all",
         ports: ports.clone(),
-        probe: ProbeOptions::Usual(ssh, http::usual_options(), options),
+        probe: ProbeOptions::Usual(ssh, HttpOptions::default(), options),
         patterns: Vec::new(),
         own: tls.own().into(),
         common,

@@ -123,7 +123,7 @@ impl FleetDatabase {
         let read = |row: &QueryRow<'_>| {
             Ok(GrantedRate { granted: unsigned(row.get(0)?), fair: unsigned(row.get(1)?) })
         };
-        self.beside.link().one(query, values, read)?.ok_or(DatabaseError::Column(0))
+        self.beside.link().sole(query, values, read)
     }
 
     /// The numbers of a scan's limits.

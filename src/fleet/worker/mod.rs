@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::database::{FleetDatabase, HeartbeatReply};
 use super::merge::BackgroundMerge;
 use super::{FleetError, PAUSE, ScanOrder};
+use crate::confinement::Confinement;
 use crate::database::{DatabaseError, DatabaseLocation, OutageTracker};
 use crate::diagnostics::log_line;
 use crate::inventory::StoreError;
@@ -42,6 +43,17 @@ pub struct WorkerConfig {
     pub until: ExitCondition,
     /// The scans that it takes; none for those without a pool.
     pub pool: Option<String>,
+}
+
+impl WorkerConfig {
+    /// Returns the confinement of a worker: it scans, and uses the database.
+    pub(crate) fn confinement(&self) -> Confinement {
+        let confinement = Confinement::default().speaking().submitting();
+        match self.place.file() {
+            Some(file) => confinement.writing(file),
+            None => confinement.finding_servers(),
+        }
+    }
 }
 
 /// The condition under which the worker exits by itself.

@@ -142,10 +142,12 @@ impl BridgeTracker {
     /// the port of its receiver is unknown.
     pub(super) fn ports_of(&self, input: u32, receiver: IpAddr) -> Option<BridgePortPair> {
         let mut state = self.state();
+        if !state.watched.contains_key(&input) {
+            return None;
+        }
         let ports: Vec<u32> = state.watched.keys().copied().filter(|port| *port != input).collect();
-        let is_bridged = state.watched.contains_key(&input);
         let mut outputs = ports.into_iter().filter(|port| state.hosts.get(*port, receiver).is_some());
-        let output = outputs.next().filter(|_| is_bridged)?;
+        let output = outputs.next()?;
         // A second port means that a host claims another one's address.
         outputs.next().is_none().then_some(BridgePortPair { input, output })
     }

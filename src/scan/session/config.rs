@@ -66,23 +66,13 @@ pub fn config_of(options: &ScanOptions, targets: u64) -> Result<ScannerConfig, S
 
 /// Returns the limit of concurrent connections to one target.
 fn connections_each(probe: &ProbeOptions) -> u64 {
-    match probe {
-        ProbeOptions::Http(options)
-        | ProbeOptions::Https(options, _)
-        | ProbeOptions::Usual(_, options, _)
-            if options.pipeline =>
-        {
-            let connections = options.host_connections.max(HttpOptions::FALLBACK_CONNECTIONS);
-            u64::try_from(connections).unwrap_or(u64::MAX)
-        }
-        ProbeOptions::Http(options)
-        | ProbeOptions::Https(options, _)
-        | ProbeOptions::Usual(_, options, _) => u64::try_from(options.host_connections).unwrap_or(u64::MAX),
-        ProbeOptions::Connect
-        | ProbeOptions::Ssh(_)
-        | ProbeOptions::Greeting { .. }
-        | ProbeOptions::Tls(_) => 1,
-    }
+    let (ProbeOptions::Http(options) | ProbeOptions::Https(options, _) | ProbeOptions::Usual(_, options, _)) =
+        probe
+    else {
+        return 1;
+    };
+    let fallback = if options.pipeline { HttpOptions::FALLBACK_CONNECTIONS } else { 0 };
+    u64::try_from(options.host_connections.max(fallback)).unwrap_or(u64::MAX)
 }
 
 /// Raises the limit of descriptors to its maximum, and returns the limit for one ring.

@@ -16,7 +16,6 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::order::ScanPermissions;
-use crate::confinement::Confinement;
 use crate::database::DatabaseLocation;
 use crate::fleet::{ExitCondition, ScanOrder, ScanTask, StopRequests, WorkerConfig};
 use crate::helper_process::{self, HelperProcess, HelperRequests};
@@ -75,7 +74,6 @@ pub(crate) fn serve(translate: fn(&ScanOrder) -> Result<ScanTask, String>) -> io
     // A confined process could not read them.
     TrustedAuthorities::of_system();
     leave_root_or_warn(FILES | CapabilitySet::IPC_LOCK);
-    confinement(&place).apply_or_warn(true);
     let stop = StopRequests::default();
     stop_with_parent(stop.clone())?;
     let config = WorkerConfig {
@@ -86,19 +84,12 @@ pub(crate) fn serve(translate: fn(&ScanOrder) -> Result<ScanTask, String>) -> io
         until: ExitCondition::Told,
         pool: Some(pool),
     };
+    config.confinement().apply_or_warn(true);
     let read = |order: &ScanOrder, rate: Option<u32>| {
         bounds.permit(order, rate)?;
         translate(order)
     };
     crate::fleet::run(&config, &read, &stop).map(drop).map_err(io::Error::other)
-}
-
-fn confinement(place: &DatabaseLocation) -> Confinement {
-    let confinement = Confinement::default().speaking().submitting();
-    match place.file() {
-        Some(file) => confinement.writing(file),
-        None => confinement.finding_servers(),
-    }
 }
 
 /// Requests to stop once the page has closed the pipe.
