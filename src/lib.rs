@@ -17,7 +17,7 @@
 //! | [`fleet`] | scans in shards that workers take from a database, and one truth of them |
 //! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
-//! | [`database`] | connections to an SQLite file or a PostgreSQL server, statements for both, back-off |
+//! | [`database`] | connections to an SQLite file or a PostgreSQL server, and statements for both |
 //! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
@@ -29,6 +29,8 @@
 //! | [`helper_process`] | helper processes: this program again, asked over pipes in lines of JSON |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
+//! | [`tls`] | what TLS is set up with: PEM files, authorities, the library's provider |
+//! | [`backoff`] | growing pauses between attempts |
 //!
 //! Below them stand four crates. [`bannerwall_inspect`] judges bytes: packets, flows, banners, rules, engine
 //! and events. [`bannerwall_import`] reads advisories and fingerprints. `bannerwall_ffi` (queues) and
@@ -38,6 +40,7 @@
 #![warn(clippy::missing_docs_in_private_items)]
 
 mod attachments;
+mod backoff;
 mod bypass;
 mod cli;
 mod confinement;
@@ -61,6 +64,7 @@ mod scan;
 mod serve;
 #[doc(hidden)]
 pub mod testing;
+mod tls;
 mod tunnel;
 mod web;
 

@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // One chain a server; what is behind a connect that fails is cancelled.
         let socket = DirectSocket(place);
         ring.reserve(3)?;
-        ring.push_unattended(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)?;
+        ring.push_detached(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)?;
         ring.push(Operation::Connect { socket, address }, OperationLink::Success, Asked::Connect(address))?;
         ring.push(Operation::Receive { socket }, OperationLink::End, Asked::Receive(address))?;
     }

@@ -108,7 +108,7 @@ impl Scan {
             while let Some(late) = self.patience.expired(now) {
                 if let Some(operation) = self.connects[late as usize] {
                     self.ring.reserve(1)?;
-                    self.ring.push_unattended(DetachedOperation::Cancel { operation }, false)?;
+                    self.ring.push_detached(DetachedOperation::Cancel { operation }, false)?;
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Scan {
     fn ask(&mut self, socket: DirectSocket, address: SocketAddr) -> Result<(), RingError> {
         self.ring.reserve(2)?;
         self.ring
-            .push_unattended(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)?;
+            .push_detached(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)?;
         let asked = Asked { socket, port: address.port() };
         let key = self.ring.push(Operation::Connect { socket, address }, OperationLink::End, asked)?;
         self.connects[socket.0 as usize] = Some(key);

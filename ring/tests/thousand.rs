@@ -118,7 +118,7 @@ impl Client {
         }
         let ring = &mut self.ring;
         ring.reserve(4).expect("enter works");
-        ring.push_unattended(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)
+        ring.push_detached(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)
             .expect("room");
         ring.push(Operation::Connect { socket, address }, OperationLink::Success, (socket, Phase::Connect))
             .expect("room");
@@ -189,7 +189,7 @@ impl Client {
             while let Some(late) = self.silent.expired(now) {
                 let (_, operation) = self.on[late as usize].expect("a connection");
                 self.ring.reserve(1).expect("enter works");
-                self.ring.push_unattended(DetachedOperation::Cancel { operation }, false).expect("room");
+                self.ring.push_detached(DetachedOperation::Cancel { operation }, false).expect("room");
             }
         }
     }

@@ -25,7 +25,7 @@ pub use self::dialect::postgres as dialect_of_server;
 pub use self::error::DatabaseError;
 pub use self::interrupter::QueryInterrupter;
 pub use self::link::{DatabaseConnection, DatabaseTransaction};
-pub use self::outage::{OutageTracker, RetryBackoff};
+pub use self::outage::OutageTracker;
 pub use self::place::DatabaseLocation;
 pub use self::postgres::PostgresSession;
 pub use self::sqlite::SqliteFile;

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::error::DatabaseLocationError;
+use crate::tls;
 
 /// TLS settings of a connection.
 #[derive(Clone)]
@@ -57,23 +57,18 @@ impl PostgresTlsOptions {
     /// # Errors
     /// A file is unusable, or there are no trusted authorities.
     pub(crate) fn tls(&self) -> Result<PostgresTls, DatabaseLocationError> {
-        let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|_| DatabaseLocationError::Certificates)?;
         let verifies = self.verification != VerificationLevel::Nothing;
         let (trusted, roots) =
             if verifies { self.authorities()? } else { (Vec::new(), RootCertStore::empty()) };
-        let verifier = CertificateVerifier { provider, verification: self.verification, trusted, roots };
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let verification = self.verification;
+        let verifier = CertificateVerifier { provider: tls::provider(), verification, trusted, roots };
+        let builder = tls::client(Arc::new(verifier)).map_err(|_| DatabaseLocationError::Certificates)?;
         let config = match (&self.own, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(own), Some(path)) => {
-                let fault =
-                    |why: String| DatabaseLocationError::File { name: "sslkey", path: path.clone(), why };
-                let chain = read("sslcert", own)?;
-                let key = PrivateKeyDer::from_pem_file(path).map_err(|error| fault(reason(error)))?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| fault(error.to_string()))?
+                let chain = tls::certificates(own).map_err(|error| fault("sslcert", own, &error))?;
+                let key = tls::private_key(path).map_err(|error| fault("sslkey", path, &error))?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| fault("sslkey", path, &error))?
             }
             (Some(_), None) => return Err(DatabaseLocationError::Half("sslkey")),
             (None, Some(_)) => return Err(DatabaseLocationError::Half("sslcert")),
@@ -83,42 +78,24 @@ impl PostgresTlsOptions {
 
     /// Returns the trusted certificates of the URL's file, and a root store with them.
     fn authorities(&self) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), DatabaseLocationError> {
-        let mut roots = RootCertStore::empty();
         let Some(path) = &self.authorities else {
-            let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            return if known == 0 {
+            let roots = tls::system_authorities();
+            return if roots.is_empty() {
                 Err(DatabaseLocationError::Certificates)
             } else {
                 Ok((Vec::new(), roots))
             };
         };
-        let trusted = read("sslrootcert", path)?;
-        for certificate in &trusted {
-            let fault = |_| DatabaseLocationError::File {
-                name: "sslrootcert",
-                path: path.clone(),
-                why: "it holds a certificate that cannot be read: use X.509 in PEM".to_owned(),
-            };
-            roots.add(certificate.clone()).map_err(fault)?;
-        }
+        let fault = |error| fault("sslrootcert", path, &error);
+        let trusted = tls::certificates(path).map_err(fault)?;
+        let roots = tls::authorities(&trusted).map_err(fault)?;
         Ok((trusted, roots))
     }
 }
 
-/// Returns the certificates of a file, at least one.
-fn read(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, DatabaseLocationError> {
-    let fault = |why: String| DatabaseLocationError::File { name, path: path.to_owned(), why };
-    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = certificates.map_err(|error| fault(reason(error)))?;
-    if certificates.is_empty() { Err(fault("no certificate in PEM".to_owned())) } else { Ok(certificates) }
-}
-
-/// Returns the fault of a file, worded like other files' faults.
-fn reason(error: pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        other => other.to_string(),
-    }
+/// Returns the fault of a file that the URL names.
+fn fault(name: &'static str, path: &Path, error: &impl ToString) -> DatabaseLocationError {
+    DatabaseLocationError::File { name, path: path.to_owned(), why: error.to_string() }
 }
 
 /// Verifies a server's certificate as far as the URL requires.

@@ -180,7 +180,7 @@ mod tests {
             ("sslcert=/x", "sslkey is missing"),
             ("sslkey=/x", "sslcert is missing"),
             ("sslrootcert=/not/there.pem", "sslrootcert=/not/there.pem: No such file"),
-            (&format!("sslrootcert={junk}"), "a b.pem: no certificate in PEM"),
+            (&format!("sslrootcert={junk}"), "a b.pem: the file has no certificate"),
             (&format!("sslcert={junk}&sslkey=/x"), "sslcert="),
         ] {
             let fault = DatabaseLocation::parse(format!("postgresql://ann:s3cret@db/net?{query}").into())

@@ -13,8 +13,9 @@ use rustix::thread::CapabilitySet;
 
 use super::database::{FleetDatabase, inbox};
 use super::{FleetError, PAUSE};
+use crate::backoff::Backoff;
 use crate::confinement::Confinement;
-use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
+use crate::database::{DatabaseLocation, OutageTracker};
 use crate::diagnostics::log_line;
 use crate::inventory::{BatchMerger, StoreError};
 use crate::privileges::keep_or_warn;
@@ -72,7 +73,7 @@ struct MergeState {
     /// The batch that was refused alone a moment ago.
     suspect: Option<i64>,
     /// The pauses of an inbox that stays empty.
-    rests: RetryBackoff,
+    rests: Backoff,
     /// Time of the last check for sessions that block others.
     unblocked: Option<Instant>,
     merged: MergeCounts,
@@ -85,7 +86,7 @@ impl MergeState {
             merger: BatchMerger::open(&config.place)?,
             most: TOGETHER,
             suspect: None,
-            rests: RetryBackoff::new(LOOKS.0, LOOKS.1),
+            rests: Backoff::new(LOOKS.0, LOOKS.1),
             unblocked: None,
             merged: MergeCounts::default(),
         };

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::database::{FleetDatabase, ScanEnd};
 use super::{FleetError, PAUSE};
-use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
+use crate::backoff::Backoff;
+use crate::database::{DatabaseLocation, OutageTracker};
 use crate::diagnostics::log_line;
 
 /// First and last pause between queries. The last one bounds the time between a signal and the end.
@@ -48,7 +49,7 @@ pub fn wait(
     // Errors at the start end the command: a wrong URL must not look like a server that is away.
     let mut queue = FleetDatabase::open(&config.place)?;
     for scan in &config.scans {
-        let (mut looks, mut absence) = (RetryBackoff::new(LOOKS.0, LOOKS.1), OutageTracker::new(PAUSE));
+        let (mut looks, mut absence) = (Backoff::new(LOOKS.0, LOOKS.1), OutageTracker::new(PAUSE));
         loop {
             let found = queue.reconnect().map_err(FleetError::from).and_then(|()| queue.end(*scan));
             let pause = match found {

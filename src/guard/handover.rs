@@ -24,9 +24,9 @@ const LOOPS_END: Duration = Duration::from_secs(5);
 impl GuardRun {
     /// Starts the workers, with the state of the process that had these queues.
     pub(super) fn begin(&mut self, queues: Vec<ReadyWorker>) -> Result<(), GuardError> {
-        let Some(estate) = self.predecessor.take() else { return self.spawn_all(queues) };
-        let of_a_guard = estate.is_of_a_guard();
-        let state = self.take_over(estate, queues)?;
+        let Some(predecessor) = self.predecessor.take() else { return self.spawn_all(queues) };
+        let of_a_guard = predecessor.is_of_a_guard();
+        let state = self.take_over(predecessor, queues)?;
         // Round observers identify workers by their index.
         self.workers.sort_by_key(|worker| worker.number);
         let has_state = state.is_some();
@@ -64,18 +64,18 @@ impl GuardRun {
     /// Stops the other process, and starts each worker once its counterpart has stopped.
     fn take_over(
         &mut self,
-        mut estate: Predecessor,
+        mut predecessor: Predecessor,
         mut waiting: Vec<ReadyWorker>,
     ) -> Result<Option<SharedRunState>, GuardError> {
         // From this request on the predecessor stops, so the rules are loaded and the queues adopted by now.
-        if let Err(why) = estate.request_stop() {
+        if let Err(why) = predecessor.request_stop() {
             let path = self.config.takeover.clone().unwrap_or_default();
             return Err(GuardError::Takeover { path, why });
         }
         let (mut run, mut is_whole) = (None::<SharedRunState>, true);
         loop {
-            let legacy = match estate.next() {
-                PredecessorMessage::Legacy(legacy) => legacy,
+            let handed = match predecessor.next() {
+                PredecessorMessage::Legacy(state) => state,
                 PredecessorMessage::Nothing => {
                     // The main loop does not run yet, but a worker that was started already may fail, and the
                     // user may stop the run.
@@ -88,7 +88,7 @@ impl GuardRun {
                     return Err(GuardError::Takeover { path, why });
                 }
             };
-            match legacy {
+            match handed {
                 HandoverState::Queue(number, state) => {
                     // The state of a queue that this run does not have.
                     let Some(at) = waiting.iter().position(|queue| queue.number == number) else { continue };
@@ -203,7 +203,7 @@ impl GuardRun {
         let state = SharedRunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
         lost(&run_name(), state.and_then(|state| successor.send_state(run_name(), &state)));
-        let gone = successor.finish().map_err(GuardError::HeirGone);
+        let gone = successor.finish().map_err(GuardError::SuccessorGone);
         // No process answers packets any more, so `--on-failure` decides whether the hook may stay.
         if gone.is_err() {
             self.take_hook_down(keeper, true)?;

@@ -138,7 +138,7 @@ pub enum GuardError {
     },
     /// The guard that was to go on in this one's place is gone.
     #[error("--takeover: the successor exited after this guard had stopped: {0}")]
-    HeirGone(io::Error),
+    SuccessorGone(io::Error),
     /// The user that was asked for.
     #[error("--user: cannot become another user, which needs CAP_SETUID and CAP_SETGID: {0}")]
     User(io::Error),

@@ -179,8 +179,8 @@ fn prepare_machine(config: &GuardConfig) {
 }
 
 /// Returns the predecessor's socket for metrics, if it has this guard's address.
-fn inherit_listener(estate: &mut Predecessor, config: &GuardConfig) -> Option<TcpListener> {
-    estate.metrics(config.metrics.as_ref().map(|shown| shown.address))
+fn inherit_listener(predecessor: &mut Predecessor, config: &GuardConfig) -> Option<TcpListener> {
+    predecessor.metrics(config.metrics.as_ref().map(|shown| shown.address))
 }
 
 /// Returns the queues, with the netlink port ids of their sockets.
@@ -311,7 +311,7 @@ fn bind(
             ..SourceConfig::new(queue)
         };
         let failed = |source: SourceError| GuardError::Source { queue, source };
-        let left = predecessor.as_mut().and_then(|estate| estate.queue(queue));
+        let left = predecessor.as_mut().and_then(|predecessor| predecessor.queue(queue));
         // Without the right to answer, packets of an adopted socket would be read and never answered.
         if left.is_some() && !may_answer() {
             return Err(failed(QueueError::NotPermitted { queue }.into()));

@@ -318,7 +318,9 @@ impl GuardRun {
                     let stored = self.store.clone().map(Successor::Stored);
                     return Ok(stored.map_or(ShutdownMode::Stop, ShutdownMode::Leave));
                 }
-                Ok(GuardMessage::HandOver(heir)) => return Ok(ShutdownMode::Leave(Successor::Guard(heir))),
+                Ok(GuardMessage::HandOver(successor)) => {
+                    return Ok(ShutdownMode::Leave(Successor::Guard(successor)));
+                }
                 Ok(GuardMessage::Reload) => {
                     self.host.reopen();
                     // The outcome is on stderr already.

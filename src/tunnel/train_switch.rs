@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use prometheus::IntGauge;
 
 use super::device::TunDevice;
+use crate::backoff::Backoff;
 
 /// First byte of a report, and its length in bytes.
 const KIND: u8 = 0xf0;
@@ -146,13 +147,14 @@ struct TrainSwitchState {
     until: Option<Instant>,
     /// Start of the current period with trains.
     since: Option<Instant>,
+    pauses: Backoff,
     /// Duration of the last pause.
     pause: Duration,
 }
 
 impl Default for TrainSwitchState {
     fn default() -> Self {
-        Self { until: None, since: None, pause: PAUSE }
+        Self { until: None, since: None, pauses: Backoff::new(PAUSE, LONGEST_PAUSE), pause: PAUSE }
     }
 }
 
@@ -163,7 +165,10 @@ impl TrainSwitchState {
             return false;
         }
         let is_again = self.since.is_some_and(|since| now.saturating_duration_since(since) < self.pause);
-        self.pause = if is_again { (2 * self.pause).min(LONGEST_PAUSE) } else { PAUSE };
+        if !is_again {
+            self.pauses.reset();
+        }
+        self.pause = self.pauses.next_delay();
         self.until = Some(now + self.pause);
         true
     }

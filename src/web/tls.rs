@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::rustls::{ServerConfig, SupportedProtocolVersion};
+
+use crate::tls;
 
 /// TLS settings of a server; files are in PEM.
 #[derive(Debug, Clone)]
@@ -55,6 +54,12 @@ pub(crate) struct TlsFileError {
     pub(crate) why: String,
 }
 
+impl TlsFileError {
+    fn new(file: TlsFileKind, path: &Path, error: &dyn ToString) -> Self {
+        Self { file, path: path.into(), why: error.to_string() }
+    }
+}
+
 const BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 impl<'a> WebTlsSettings<'a> {
@@ -69,54 +74,39 @@ impl<'a> WebTlsSettings<'a> {
     ///
     /// A file is unreadable or invalid.
     pub(crate) fn config(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
-        let fault = |why: String| TlsFileError {
-            file: TlsFileKind::Certificates,
-            path: self.certificates.into(),
-            why,
-        };
-        let chain = certificates(self.certificates).map_err(fault)?;
-        let key = PrivateKeyDer::from_pem_file(self.key);
-        let key = key.map_err(|error| TlsFileError {
-            file: TlsFileKind::Key,
-            path: self.key.into(),
-            why: error.to_string(),
-        })?;
+        let chain = tls::certificates(self.certificates).map_err(|error| self.fault(&error))?;
+        let key = tls::private_key(self.key);
+        let key = key.map_err(|error| TlsFileError::new(TlsFileKind::Key, self.key, &error))?;
         let chosen = [self.versions.0, self.versions.1];
         let versions: Vec<_> = BOTH.into_iter().zip(chosen).filter(|(_, is_spoken)| *is_spoken).collect();
         let versions: Vec<_> = versions.into_iter().map(|(version, _)| version).collect();
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let builder = ServerConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(&versions)
-            .map_err(|error| fault(error.to_string()))?;
+            .map_err(|error| self.fault(&error))?;
         let builder = match self.verifier()? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| fault(error.to_string()))?;
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| self.fault(&error))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 
+    /// Returns a fault of the certificates.
+    fn fault(&self, error: &dyn ToString) -> TlsFileError {
+        TlsFileError::new(TlsFileKind::Certificates, self.certificates, error)
+    }
+
     fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsFileError> {
         let Some((path, wanted)) = self.clients else { return Ok(None) };
-        let fault =
-            |why: String| TlsFileError { file: TlsFileKind::ClientAuthorities, path: path.into(), why };
-        let mut authorities = RootCertStore::empty();
-        for certificate in certificates(path).map_err(fault)? {
-            authorities.add(certificate).map_err(|error| fault(error.to_string()))?;
-        }
-        let provider = Arc::new(ring::default_provider());
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let fault = |error: &dyn ToString| TlsFileError::new(TlsFileKind::ClientAuthorities, path, error);
+        let authorities = tls::certificates(path).and_then(|authorities| tls::authorities(&authorities));
+        let authorities = Arc::new(authorities.map_err(|error| fault(&error))?);
+        let builder = WebPkiClientVerifier::builder_with_provider(authorities, tls::provider());
         let builder = match wanted {
             ClientCertificates::IfGiven => builder.allow_unauthenticated(),
             ClientCertificates::Required => builder,
         };
-        builder.build().map(Some).map_err(|error| fault(error.to_string()))
+        builder.build().map(Some).map_err(|error| fault(&error))
     }
-}
-
-/// Reads the certificates of a file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| error.to_string())?;
-    if chain.is_empty() { Err("the file has no certificate".to_owned()) } else { Ok(chain) }
 }

@@ -169,7 +169,7 @@ impl<T> Ring<T> {
     ///
     /// Returns [`RingError::Full`] if no space was [reserved](Ring::reserve); [`RingError::NoSocket`]
     /// beyond [`RingOptions::sockets`].
-    pub fn push_unattended(&mut self, operation: DetachedOperation, chained: bool) -> Result<(), RingError> {
+    pub fn push_detached(&mut self, operation: DetachedOperation, chained: bool) -> Result<(), RingError> {
         if let Some(socket) = operation.socket() {
             self.check(socket)?;
         }

@@ -31,11 +31,8 @@ fn complete<T>(ring: &mut Ring<T>) -> Completion<T> {
 }
 
 fn connect(ring: &mut Ring<u32>, address: SocketAddr, link: OperationLink) -> OperationKey {
-    ring.push_unattended(
-        DetachedOperation::Open { socket: SOCKET, family: SocketFamily::of(&address) },
-        true,
-    )
-    .expect("room");
+    ring.push_detached(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::of(&address) }, true)
+        .expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, link, 7).expect("room")
 }
 
@@ -94,7 +91,7 @@ fn a_socket_is_used_again_after_a_disconnect() {
     connect(&mut ring, address, OperationLink::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
     let (mut first, _) = listener.accept().expect("a client");
-    ring.push_unattended(DetachedOperation::Disconnect { socket: SOCKET }, true).expect("room");
+    ring.push_detached(DetachedOperation::Disconnect { socket: SOCKET }, true).expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 8).expect("room");
     assert_eq!(complete(&mut ring).result, Ok(0));
     assert!(listener.accept().is_ok());
@@ -121,13 +118,13 @@ fn a_socket_that_sends_at_once_does_so_after_a_disconnect_too() {
         eprintln!("left out: this kernel has no setsockopt for direct sockets (Linux 6.7)");
         return;
     }
-    ring.push_unattended(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
+    ring.push_detached(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
         .expect("room");
-    ring.push_unattended(DetachedOperation::NoDelay { socket: SOCKET }, true).expect("room");
+    ring.push_detached(DetachedOperation::NoDelay { socket: SOCKET }, true).expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 7).expect("room");
     assert_eq!(complete(&mut ring).result, Ok(0));
     assert!(installed(&mut ring).nodelay().expect("an option"));
-    ring.push_unattended(DetachedOperation::Disconnect { socket: SOCKET }, true).expect("room");
+    ring.push_detached(DetachedOperation::Disconnect { socket: SOCKET }, true).expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 8).expect("room");
     assert_eq!(complete(&mut ring).result, Ok(0));
     assert!(installed(&mut ring).nodelay().expect("an option"));
@@ -138,9 +135,9 @@ fn a_ring_that_was_not_made_for_it_leaves_sockets_as_they_are() {
     let (_listener, address) = listener();
     let mut ring = ring();
     assert!(!ring.has_no_delay());
-    ring.push_unattended(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
+    ring.push_detached(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
         .expect("room");
-    ring.push_unattended(DetachedOperation::NoDelay { socket: SOCKET }, true).expect("room");
+    ring.push_detached(DetachedOperation::NoDelay { socket: SOCKET }, true).expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 7).expect("room");
     let connected = complete(&mut ring);
     assert_eq!((connected.state, connected.result), (7, Ok(0)));
@@ -149,7 +146,7 @@ fn a_ring_that_was_not_made_for_it_leaves_sockets_as_they_are() {
 #[test]
 fn an_option_that_cannot_be_set_is_no_failure() {
     let mut ring = Ring::<u32>::new(&RingOptions { no_delay: true, ..OPTIONS }).expect("io_uring works here");
-    ring.push_unattended(DetachedOperation::NoDelay { socket: DirectSocket(3) }, false).expect("room");
+    ring.push_detached(DetachedOperation::NoDelay { socket: DirectSocket(3) }, false).expect("room");
     ring.submit_and_wait(1, Duration::from_millis(50)).expect("enter works");
     assert!(ring.pop().is_none());
 }
@@ -161,17 +158,17 @@ fn an_operation_in_flight_is_cancelled_by_its_key_and_by_no_older_one() {
     let connected = connect(&mut ring, address, OperationLink::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
     let receive = ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 8).expect("room");
-    ring.push_unattended(DetachedOperation::Cancel { operation: connected }, false).expect("room");
+    ring.push_detached(DetachedOperation::Cancel { operation: connected }, false).expect("room");
     ring.submit_and_wait(1, Duration::from_millis(50)).expect("enter works");
     assert!(ring.pop().is_none(), "the key of a finished operation cancels nothing");
-    ring.push_unattended(DetachedOperation::Cancel { operation: receive }, false).expect("room");
+    ring.push_detached(DetachedOperation::Cancel { operation: receive }, false).expect("room");
     assert_eq!(complete(&mut ring).result, Err(libc::ECANCELED));
 }
 
 #[test]
 fn failures_that_nobody_waits_for_are_told() {
     let mut ring = ring::<u32>();
-    ring.push_unattended(DetachedOperation::Disconnect { socket: DirectSocket(3) }, false).expect("room");
+    ring.push_detached(DetachedOperation::Disconnect { socket: DirectSocket(3) }, false).expect("room");
     ring.submit_and_wait(1, Duration::from_secs(1)).expect("enter works");
     let failed = ring.pop().expect("a failure");
     let RingCompletion::Failed { socket, error } = failed else { panic!("not a failure: {failed:?}") };
@@ -183,7 +180,7 @@ fn values_in_flight_are_dropped_with_the_ring_and_not_before() {
     let (_listener, address) = listener();
     let witness = Rc::new(());
     let mut ring = ring();
-    ring.push_unattended(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
+    ring.push_detached(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
         .expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::Success, witness.clone())
         .expect("room");
@@ -210,7 +207,7 @@ fn a_socket_outside_the_table_is_refused() {
     for place in [OPTIONS.sockets, u32::MAX] {
         let socket = DirectSocket(place);
         let opened =
-            ring.push_unattended(DetachedOperation::Open { socket, family: SocketFamily::Inet }, false);
+            ring.push_detached(DetachedOperation::Open { socket, family: SocketFamily::Inet }, false);
         assert!(matches!(opened, Err(RingError::NoSocket { socket }) if socket == place));
         let received = ring.push(Operation::Receive { socket }, OperationLink::End, 8);
         assert!(matches!(received, Err(RingError::NoSocket { socket }) if socket == place));
@@ -269,7 +266,7 @@ fn silent<T>(states: [T; 2]) -> (Ring<T>, Vec<TcpStream>) {
     let mut peers = Vec::new();
     for (socket, state) in [DirectSocket(0), DirectSocket(1)].into_iter().zip(states) {
         let family = SocketFamily::of(&address);
-        ring.push_unattended(DetachedOperation::Open { socket, family }, true).expect("room");
+        ring.push_detached(DetachedOperation::Open { socket, family }, true).expect("room");
         ring.push(Operation::Connect { socket, address }, OperationLink::End, state).expect("room");
         let Completion { state, result, .. } = complete(&mut ring);
         assert_eq!(result, Ok(0));

@@ -6,6 +6,7 @@
 //! descriptor. If another process runs the programs, this thread holds the pipes to it.
 
 mod keeper_message;
+mod repair_delay;
 mod report;
 mod rule_change_watcher;
 
@@ -19,6 +20,7 @@ use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use self::keeper_message::{HookKeeperMessage, OwnQueue};
+use self::repair_delay::RepairDelay;
 pub(super) use self::report::HookReporter;
 use self::rule_change_watcher::RuleChangeWatcher;
 use super::GuardError;
@@ -31,7 +33,6 @@ use crate::hook::{
     self, FamilyHookState, HookCheckResult, HookConfig, HookError, HookMonitor, HookUpResult, InstalledHook,
     IpFamily, IptablesScope, ProgramRunner,
 };
-use crate::terms::Backoff;
 
 /// Interval between checks of the rules if the kernel notifies of changes: a precaution.
 const PRECAUTION: Duration = Duration::from_secs(5);
@@ -89,7 +90,7 @@ impl HookKeeper {
             // With a hook of this run, checks start once it is up.
             due: config.hook.is_none().then(Instant::now),
             looked: Instant::now(),
-            backoff: Backoff::default(),
+            repair_delay: RepairDelay::new(),
             reporter,
             loss,
             seeing,
@@ -185,7 +186,7 @@ struct HookKeeperState {
     /// Time of the next check.
     due: Option<Instant>,
     looked: Instant,
-    backoff: Backoff,
+    repair_delay: RepairDelay,
     reporter: HookReporter,
     loss: UninspectedCount,
     seeing: Seeing,
@@ -310,7 +311,7 @@ impl HookKeeperState {
         // A hook that leads to a queue with a listener was made on purpose. Two guards would replace each
         // other's hook for ever.
         if !look.is_sound() && look.unknown.is_none() && self.repairs && !led_to_a_listener(&look) {
-            match self.backoff.wait(self.looked) {
+            match self.repair_delay.wait(self.looked) {
                 None => {
                     look = self.restore(look);
                     next = REST;
@@ -352,7 +353,7 @@ impl HookKeeperState {
 
     fn restore(&mut self, look: HookCheckResult) -> HookCheckResult {
         // Counted before its result is known, so that failing attempts slow down, too.
-        self.backoff.tried(self.looked);
+        self.repair_delay.record_repair(self.looked);
         match self.lookout.restore() {
             Ok(HookUpResult::Unchanged) => self.lookout.check(),
             Ok(HookUpResult::Replaced | HookUpResult::Created) => {

@@ -91,8 +91,8 @@ impl Predecessor {
         kept: StoredDescriptors,
     ) -> Result<Option<Self>, GuardError> {
         // A manager starts this process after the last one has exited, so its sockets come first.
-        if let Some(estate) = store.and_then(|store| Self::from_store(config, store, kept)) {
-            return Ok(Some(estate));
+        if let Some(found) = store.and_then(|store| Self::from_store(config, store, kept)) {
+            return Ok(Some(found));
         }
         let Some(path) = &config.takeover else { return Ok(None) };
         Self::from_guard(config, path).map_err(|why| GuardError::Takeover { path: path.clone(), why })
@@ -163,13 +163,13 @@ impl Predecessor {
                 own.for_each(|it| it.marks_connections = state.known.marks_connections);
             }
         }
-        let estate = Self { sockets, left: StateSource::Nobody(left), store: Some((store.clone(), spent)) };
-        if estate.sockets.iter().any(|it| it.queue().is_some()) {
-            return Some(estate);
+        let found = Self { sockets, left: StateSource::Nobody(left), store: Some((store.clone(), spent)) };
+        if found.sockets.iter().any(|it| it.queue().is_some()) {
+            return Some(found);
         }
         // Without their queues, the states of flows are stale.
-        estate.remove_used_states();
-        if !estate.sockets.is_empty() {
+        found.remove_used_states();
+        if !found.sockets.is_empty() {
             // No process can listen at the address before the manager has closed the socket.
             store.remove(METRICS);
             store.wait();

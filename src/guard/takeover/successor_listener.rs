@@ -218,12 +218,12 @@ mod tests {
     fn who_is_never_let_on_is_told_and_who_is_served_is_not_refused() {
         for served in [false, true] {
             let (own, its) = UnixStream::pair().unwrap();
-            let heir = ConnectedSuccessor::of(own);
+            let successor = ConnectedSuccessor::of(own);
             if served {
-                heir.mark_served();
-                heir.finish().unwrap();
+                successor.mark_served();
+                successor.finish().unwrap();
             }
-            drop(heir);
+            drop(successor);
             let (word, _) = receive(&its).unwrap();
             assert_eq!(matches!(word, TakeoverMessage::Refused { .. }), !served, "{word:?}");
             assert_eq!(matches!(word, TakeoverMessage::Done), served);

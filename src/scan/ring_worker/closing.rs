@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bannerwall_ring::{DetachedOperation, DirectSocket, RingError};
 
-use super::{FIRST_PAUSE, LAST_PAUSE, LoopTime, RingWorker, at, end};
+use super::{LoopTime, RingWorker, SHORTAGE_PAUSES, at, end};
 use crate::event::PortState;
 use crate::scan::connection_table::{ConnectionNumbers, SocketState};
 use crate::scan::outcome::{ExchangeOutcome, OutcomeSink, PortStateReason, TargetOutcome};
@@ -21,7 +21,7 @@ impl<P: Probe> RingWorker<P> {
         // has completed.
         for operation in keys.into_iter().flatten() {
             self.ring.reserve(1)?;
-            self.ring.push_unattended(DetachedOperation::Cancel { operation }, false)?;
+            self.ring.push_detached(DetachedOperation::Cancel { operation }, false)?;
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl<P: Probe> RingWorker<P> {
             (SocketState::Used(_), CloseMethod::Finish) => {
                 connection.fitness = SocketState::Absent;
                 self.ring.reserve(1)?;
-                self.ring.push_unattended(DetachedOperation::Close { socket: DirectSocket(place) }, false)?;
+                self.ring.push_detached(DetachedOperation::Close { socket: DirectSocket(place) }, false)?;
                 self.fresh.push(place);
             }
             _ => self.fresh.push(place),
@@ -177,8 +177,8 @@ impl<P: Probe> RingWorker<P> {
             // A shortage says nothing about the target, so the session waits with exponential back-off.
             (CloseReason::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
                 if (found.is_none() || wanted > 0) && session.shortages < self.shortages {
-                    // The shift is bounded, since a larger one would overflow.
-                    let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
+                    let pause = SHORTAGE_PAUSES.delay(session.shortages).as_nanos();
+                    let pause = u64::try_from(pause).unwrap_or(u64::MAX);
                     session.shortages += 1;
                     if let (None, Some(target)) = (found, &session.target) {
                         self.probe.begin(&mut session.probe, target);

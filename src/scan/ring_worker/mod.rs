@@ -24,6 +24,7 @@ use super::connection_table::{ScanConnection, SocketState, TargetSession};
 use super::outcome::{OutcomeSink, PortStateReason};
 use super::probe::{CloseReason, Probe};
 use super::{CloseMethod, ScannerConfig, Target};
+use crate::backoff::Backoff;
 use crate::event::{PortState, Timestamp};
 use bannerwall_ring::timers::{Nanos, TimeoutList};
 
@@ -32,9 +33,8 @@ use bannerwall_ring::timers::{Nanos, TimeoutList};
 const SUBMISSIONS: u32 = 256;
 /// Longest chain: socket and its option, or disconnect; connect, send, receive.
 const CHAIN: usize = 5;
-/// First pause after a shortage; each further one doubles it, up to the last.
-const FIRST_PAUSE: Nanos = 5_000_000;
-const LAST_PAUSE: Nanos = 1_000_000_000;
+/// Pauses after shortages of this machine.
+const SHORTAGE_PAUSES: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
 /// Receive buffers of a ring: the limit of unread completions before the kernel needs new buffers.
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
@@ -260,12 +260,12 @@ impl<P: Probe> RingWorker<P> {
             // The socket is reused for the next target: a disconnect costs less than closing and opening one.
             SocketState::Fresh(other) if other == family => {}
             SocketState::Used(other) if other == family => {
-                ring.push_unattended(DetachedOperation::Disconnect { socket }, true)?;
+                ring.push_detached(DetachedOperation::Disconnect { socket }, true)?;
             }
             _ => {
-                ring.push_unattended(DetachedOperation::Open { socket, family }, true)?;
+                ring.push_detached(DetachedOperation::Open { socket, family }, true)?;
                 // The ring skips this unless the probe needs it.
-                ring.push_unattended(DetachedOperation::NoDelay { socket }, true)?;
+                ring.push_detached(DetachedOperation::NoDelay { socket }, true)?;
             }
         }
         connection.fitness = SocketState::Used(family);
@@ -306,8 +306,7 @@ impl<P: Probe> RingWorker<P> {
     pub(super) fn tidy(&mut self) -> Result<(), RingError> {
         while let Some(place) = self.used.pop() {
             self.ring.reserve(1)?;
-            self.ring
-                .push_unattended(DetachedOperation::Disconnect { socket: DirectSocket(place) }, false)?;
+            self.ring.push_detached(DetachedOperation::Disconnect { socket: DirectSocket(place) }, false)?;
             if let Some(connection) = self.connections.get_mut(at(place))
                 && let SocketState::Used(family) = connection.fitness
             {

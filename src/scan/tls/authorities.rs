@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
-use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
@@ -15,6 +14,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 use crate::banner::tls;
 use crate::event::{CertificateFacts, Timestamp};
 use crate::terms::CertificateVerification;
+use crate::tls::PemFileError;
 
 /// Limit of cached chains.
 const REMEMBERED: usize = 1024;
@@ -27,28 +27,12 @@ pub struct TrustedAuthorities {
 
 /// Error of reading a file of authorities.
 #[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
-    /// The file is unreadable or not PEM.
-    #[error("{path}: {error}")]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        error: pem::Error,
-    },
-    /// Invalid certificate in the file.
-    #[error("{path}: certificate {number}: {error}")]
-    Certificate {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number of the certificate, from 1.
-        number: usize,
-        /// Reason.
-        error: Error,
-    },
-    /// The file has no certificate.
-    #[error("{0}: the file has no certificate (`-----BEGIN CERTIFICATE-----`)")]
-    Empty(PathBuf),
+#[error("{}: {error}", path.display())]
+pub struct AuthorityError {
+    /// Path of the file.
+    path: PathBuf,
+    /// Reason.
+    error: PemFileError,
 }
 
 impl TrustedAuthorities {
@@ -56,12 +40,7 @@ impl TrustedAuthorities {
     /// before the confinement.
     pub fn of_system() -> Arc<Self> {
         static SYSTEM: OnceLock<Arc<TrustedAuthorities>> = OnceLock::new();
-        let read = || {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            Arc::new(Self { roots })
-        };
-        Arc::clone(SYSTEM.get_or_init(read))
+        Arc::clone(SYSTEM.get_or_init(|| Arc::new(Self { roots: crate::tls::system_authorities() })))
     }
 
     /// Reads the authorities of a PEM file.
@@ -70,14 +49,9 @@ impl TrustedAuthorities {
     ///
     /// See [`AuthorityError`].
     pub fn read(path: &Path) -> Result<Self, AuthorityError> {
-        let fault = |error| AuthorityError::File { path: path.to_owned(), error };
-        let mut roots = RootCertStore::empty();
-        for (number, certificate) in (1..).zip(CertificateDer::pem_file_iter(path).map_err(fault)?) {
-            let added = roots.add(certificate.map_err(fault)?);
-            let path = path.to_owned();
-            added.map_err(|error| AuthorityError::Certificate { path, number, error })?;
-        }
-        if roots.is_empty() { Err(AuthorityError::Empty(path.to_owned())) } else { Ok(Self { roots }) }
+        let read = || crate::tls::authorities(&crate::tls::certificates(path)?);
+        let roots = read().map_err(|error| AuthorityError { path: path.to_owned(), error })?;
+        Ok(Self { roots })
     }
 
     /// True if a certificate is one of the authorities.
@@ -117,7 +91,7 @@ impl ChainVerifier {
     pub(in super::super) fn new(authorities: Arc<TrustedAuthorities>) -> Self {
         Self {
             authorities,
-            algorithms: ring::default_provider().signature_verification_algorithms,
+            algorithms: crate::tls::provider().signature_verification_algorithms,
             hasher: RandomState::new(),
             known: AHashMap::new(),
         }

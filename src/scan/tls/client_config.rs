@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+
+use crate::tls;
 
 /// Obsolete or unsupported signature schemes. No signature is verified, so servers that use them can be
 /// scanned.
@@ -30,14 +31,9 @@ const UNTRIED: [SignatureScheme; 10] = [
 ///
 /// The library's versions and cipher suites do not fit together.
 pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
-    let provider = ring::default_provider();
-    let mut schemes = provider.signature_verification_algorithms.supported_schemes();
+    let mut schemes = tls::provider().signature_verification_algorithms.supported_schemes();
     schemes.extend(UNTRIED);
-    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer { schemes }))
-        .with_no_client_auth();
+    let mut config = tls::client(Arc::new(AcceptAnyServer { schemes }))?.with_no_client_auth();
     // A resumed session shows no certificate.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))

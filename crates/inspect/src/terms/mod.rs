@@ -3,14 +3,12 @@
 //! This module depends on no other: it knows no packet, no rule and no event.
 
 mod anomaly;
-mod backoff;
 mod greeting;
 pub mod hash;
 mod quic;
 mod tls;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
-pub use self::backoff::Backoff;
 pub use self::greeting::{GreetingDialect, GreetingProtocol};
 pub use self::quic::{QuicVersion, TransportProtocol};
 pub use self::tls::{AlertCode, CertificateVerification, CipherSuite, TlsVersion, is_grease};
