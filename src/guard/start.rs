@@ -39,7 +39,7 @@ use crate::bypass::{Bypass, BypassError, BypassFlows};
 use crate::diagnostics::log_line;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::hook::{MarkState, ProgramRunner, QueueRange, turn_off_early_demux};
-use crate::metrics::{GuardMetrics, MetricsRegistry, ProgramHealth};
+use crate::metrics::{GuardMetrics, MetricsRegistry};
 use crate::privileges::may_answer;
 
 /// Limit of the bytes of undecided flows' packets that are kept for a successor, over all queues.
@@ -105,10 +105,7 @@ pub(super) fn start(
     let config = &with_first_rules(config, &mut source)?;
     // Rules come first: an error in them ends the start before anything is opened.
     let loaded = RulesAndFingerprints::read(&config.inspection, &readers)?;
-    let registry = MetricsRegistry::new()?;
-    let metrics = GuardMetrics::new(&registry)?;
-    metrics.enforcing.set(i64::from(config.engine().enforce));
-    let health = Arc::new(ProgramHealth::default());
+    let (registry, metrics) = register_metrics(config)?;
     // Before the queues: a queue belongs to one netlink port id, and a second bind gets EBUSY
     // (net/netfilter/nfnetlink_queue.c: nfqnl_recv_config). So a running predecessor's sockets are adopted.
     let mut predecessor = Predecessor::find(config, store.as_ref(), kept)?;
@@ -129,18 +126,17 @@ pub(super) fn start(
     let now = SystemTime::now().into();
     let publisher =
         source.map(|source| start_polling(source, sender.clone(), host.metrics.clone())).transpose()?;
-    let watchdog = manager.clone().zip(service_notifier::watchdog());
     let mut run = GuardRun {
         config: config.clone(),
         programs,
         bypass,
-        rounds: LoopRounds::new(config.queues.numbers().len(), watchdog),
+        rounds: loop_rounds(config, manager.as_ref()),
         manager,
         stop: Arc::new(AtomicBool::new(false)),
         leaves: Arc::new(AtomicBool::new(false)),
         host,
         registry,
-        health,
+        health: Arc::default(),
         messages,
         sender,
         workers: Vec::new(),
@@ -161,12 +157,24 @@ pub(super) fn start(
     };
     // The thread runs the ban commands by `programs`, and the workers get its handle.
     let bans = run.start_bans()?;
-    let listeners = OwnListeners::default();
     // The last step that can fail, so that no client reaches a guard whose start then fails.
-    run.open_endpoints(listener, gifts, unbound, listeners.clone())?;
+    let listeners = run.open_endpoints(listener, gifts, unbound)?;
     let parts = WorkerResources { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
     Ok((run, queues))
+}
+
+fn register_metrics(config: &GuardConfig) -> Result<(MetricsRegistry, GuardMetrics), GuardError> {
+    let registry = MetricsRegistry::new()?;
+    let metrics = GuardMetrics::new(&registry)?;
+    metrics.enforcing.set(i64::from(config.engine().enforce));
+    Ok((registry, metrics))
+}
+
+/// Returns the rounds of the workers, which the service manager's watchdog follows.
+fn loop_rounds(config: &GuardConfig, manager: Option<&Arc<ServiceNotifier>>) -> Arc<LoopRounds> {
+    let watchdog = manager.cloned().zip(service_notifier::watchdog());
+    LoopRounds::new(config.queues.numbers().len(), watchdog)
 }
 
 /// Changes files and settings that a confined process cannot change.
@@ -244,8 +252,8 @@ impl GuardRun {
         listener: Option<TcpListener>,
         gifts: Vec<HandoverSocket>,
         unbound: UnboundSockets,
-        own_listeners: OwnListeners,
-    ) -> Result<(), GuardError> {
+    ) -> Result<OwnListeners, GuardError> {
+        let own_listeners = OwnListeners::default();
         let facade = PendingEndpoints {
             registry: self.registry.clone(),
             health: Arc::clone(&self.health),
@@ -255,18 +263,18 @@ impl GuardRun {
             gifts,
             store: self.store.clone(),
             unbound,
-            own_listeners,
+            own_listeners: own_listeners.clone(),
             has_manager: self.manager.is_some(),
         };
         if self.predecessor.is_some() {
             self.facade = Some(facade);
-            return Ok(());
+            return Ok(own_listeners);
         }
         let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
         // Without a predecessor the run has not begun, so any endpoint that fails fails the start.
         failed.into_iter().next().map_or(Ok(()), Err)?;
         self.front = front;
-        Ok(())
+        Ok(own_listeners)
     }
 }
 

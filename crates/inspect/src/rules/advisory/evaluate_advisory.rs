@@ -203,10 +203,8 @@ impl AdvisoryFinding<'_> {
 
     fn reason_of(&self, ground: VerdictReason) -> String {
         let line = self.line.map_or_else(|| "the distribution".to_owned(), ToString::to_string);
-        let fixed = match self.fix() {
-            Some(fix) => format!("{line} is fixed from {fix} on"),
-            None => format!("no fix is known for {line}"),
-        };
+        let unfixed = || format!("no fix is known for {line}");
+        let fixed = self.fix().map_or_else(unfixed, |fix| format!("{line} is fixed from {fix} on"));
         match ground {
             VerdictReason::Listed => format!("the data list the package as affected; {fixed}"),
             VerdictReason::BelowFix => fixed,
