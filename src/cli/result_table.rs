@@ -28,10 +28,7 @@ impl TableOutputFlags {
 
     /// Returns colors for results on a terminal.
     pub(super) fn colour(&self) -> ColourMode {
-        match self.output {
-            Some(_) => ColourMode::Never,
-            None => ColourMode::for_stream(&std::io::stdout()),
-        }
+        ColourMode::for_results(self.file())
     }
 
     /// Returns the file of the results, if there is one.

@@ -17,7 +17,6 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// `--rules-from URL`, `--rules-key KEY`, `--rules-state FILE`, `--rules-poll TIME`.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Published rules")]
 pub(super) struct RulesFromFlags {
     /// Load the rules that `bannerwall fleet rules publish` wrote into this database, and poll for newer
     /// ones. Use `postgresql://sensor@host/database?sslmode=verify-full`, with the password in PGPASSWORD.

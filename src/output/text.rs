@@ -5,6 +5,7 @@
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::event::{
@@ -35,6 +36,11 @@ impl ColourMode {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if stream.is_terminal() && !set("NO_COLOR") && !dumb { Self::Always } else { Self::Never }
+    }
+
+    /// Returns colors for results, which go to this file or to standard output.
+    pub fn for_results(file: Option<&Path>) -> Self {
+        if file.is_some() { Self::Never } else { Self::for_stream(&std::io::stdout()) }
     }
 
     /// Returns the name of a severity in its color, padded to `width`.

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bannerwall_test_support::command_lines;
 use clap::error::ErrorKind;
 
 use crate::cli;
@@ -83,32 +84,6 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// Returns the command lines of a block, with continued lines joined and without what a here-document writes.
-fn command_lines(block: &Block) -> Vec<String> {
-    let mut commands: Vec<String> = Vec::new();
-    let mut is_continued = false;
-    let mut document = None;
-    for line in &block.lines {
-        if document.is_some() {
-            document = document.filter(|end| line.trim() != *end);
-            continue;
-        }
-        let line = match (block.language.as_str(), line.strip_prefix("$ ")) {
-            ("console", Some(command)) => command,
-            ("console", None) if !is_continued => continue,
-            _ => line,
-        };
-        let (line, goes_on) = line.strip_suffix('\\').map_or((line, false), |line| (line, true));
-        match commands.last_mut() {
-            Some(last) if is_continued => last.push_str(line.trim_start()),
-            _ => commands.push(line.to_owned()),
-        }
-        is_continued = goes_on;
-        document = line.split_once("<<'").and_then(|(_, rest)| rest.split_once('\'')).map(|(end, _)| end);
-    }
-    commands
-}
-
 /// Returns the arguments of each call of the program in a command line.
 fn calls(line: &str) -> Vec<Vec<String>> {
     // Parentheses of a subshell are words of their own.
@@ -161,7 +136,7 @@ fn the_parser_accepts_every_command_line_of_the_documentation() {
     let mut seen = 0;
     let mut faults = Vec::new();
     for block in blocks().iter().filter(|block| ["sh", "console"].contains(&block.language.as_str())) {
-        for line in command_lines(block) {
+        for line in command_lines(&block.lines, block.language == "console") {
             for arguments in calls(&line) {
                 seen += 1;
                 faults.extend(refusal(&arguments).map(|why| format!("{}: {line}\n{why}", block.place)));
@@ -184,7 +159,7 @@ fn the_parser_accepts_every_example_of_help() {
         let help = help.map(ToString::to_string).unwrap_or_default();
         let lines = help.lines().filter_map(|line| line.strip_prefix("  ")).map(str::to_owned).collect();
         let block = Block { place: command.get_name().to_owned(), language: "sh".to_owned(), lines };
-        for line in command_lines(&block) {
+        for line in command_lines(&block.lines, false) {
             // An explanation stands some spaces behind the command.
             let line = line.split("  ").next().unwrap_or(&line);
             for arguments in calls(line) {

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bannerwall_test_support::as_root;
+use bannerwall_test_support::{as_root, command_lines};
 use regex::Regex;
 use tempfile::TempDir;
 
@@ -98,24 +98,12 @@ fn script(block: &[&str]) -> Step {
     if foreground > 0 {
         commands += "cat foreground.log\ninterrupt $foreground\n";
     }
-    Step { commands, shown: Vec::new(), written: written(block), must_succeed: true }
-}
-
-/// Counts the commands of a block: lines that neither continue one nor belong to a here-document.
-fn written(block: &[&str]) -> usize {
-    let mut document = None;
-    let mut count = 0;
-    let mut is_continued = false;
-    for line in block {
-        if document.is_some() {
-            document = document.filter(|end| line.trim() != *end);
-            continue;
-        }
-        count += usize::from(!is_continued && !line.trim().is_empty());
-        is_continued = line.ends_with('\\');
-        document = line.split_once("<<'").and_then(|(_, rest)| rest.split_once('\'')).map(|(end, _)| end);
+    Step {
+        commands,
+        shown: Vec::new(),
+        written: command_lines(block, false).iter().filter(|line| !line.trim().is_empty()).count(),
+        must_succeed: true,
     }
-    count
 }
 
 /// Takes each command behind `$ ` as a step, with the output shown below it.

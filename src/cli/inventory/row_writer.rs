@@ -33,10 +33,7 @@ impl RowOutputFlags {
 
     /// Returns colors for results on a terminal.
     pub(in crate::cli) fn colour(&self) -> ColourMode {
-        match self.output {
-            Some(_) => ColourMode::Never,
-            None => ColourMode::for_stream(&io::stdout()),
-        }
+        ColourMode::for_results(self.path())
     }
 
     /// True if results are rows of columns.

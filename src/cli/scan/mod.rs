@@ -35,7 +35,7 @@ const HTTP_1_1: &str = "http/1.1";
 const HTTP_2: &str = "h2";
 
 /// Limit of bytes to read from an SSH server.
-const SSH_BYTES: usize = 65_536;
+const SSH_BYTES: u32 = 65_536;
 
 /// Default port of HTTPS.
 const HTTPS: u16 = 443;
@@ -96,7 +96,7 @@ enum ScanMode {
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
         /// Limit of bytes to read from a server.
-        #[arg(long, value_name = "OCTETS", default_value_t = 65_536,
+        #[arg(long, value_name = "OCTETS", default_value_t = SSH_BYTES,
               value_parser = clap::value_parser!(u32).range(256..=16_777_216))]
         max_bytes: u32,
         /// Also read the key exchange, and report its fingerprint (`hassh_server`) even if no rule needs it.
@@ -401,7 +401,7 @@ fn usual<'a>(
     common: &'a CommonScanFlags,
     global: &GlobalFlags,
 ) -> Result<ModeFlagValues<'a>, CommandFailure> {
-    let ssh = SshOptions { byte_limit: SSH_BYTES, hassh: false, host_key: false };
+    let ssh = SshOptions { byte_limit: octets(SSH_BYTES), hassh: false, host_key: false };
     let options = tls.options(http::https_protocols(&[]), TlsTargets::UsualPorts, None, global)?;
     Ok(ModeFlagValues {
         name: "all",

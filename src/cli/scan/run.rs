@@ -166,10 +166,7 @@ fn format(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Box<dyn OutputF
     let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
     match common.format {
         ScanFormat::Text => Box::new(TableFormat {
-            colour: match common.output {
-                Some(_) => ColourMode::Never,
-                None => ColourMode::for_stream(&std::io::stdout()),
-            },
+            colour: ColourMode::for_results(common.output.as_deref()),
             requests: global.verbose > 0,
             hassh: matches!(request.probe, ProbeOptions::Ssh(SshOptions { hassh: true, .. })),
         }),

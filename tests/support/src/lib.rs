@@ -9,6 +9,7 @@
 
 mod application;
 mod capture;
+mod command_lines;
 mod guard;
 pub mod hello;
 pub mod mutants;
@@ -23,6 +24,7 @@ mod server;
 
 pub use application::{Application, Talk};
 pub use capture::end_capture;
+pub use command_lines::command_lines;
 pub use guard::{Guard, JUDGES_ALL, NO_SQLMAP, forbids};
 pub use namespace::{Line, Namespace};
 pub use postgres::{Postgres, psql};
