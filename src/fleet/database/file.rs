@@ -1,4 +1,4 @@
-//! The queue in a file: its tables, and what a server does by functions of its own.
+//! The queue in a file: its tables, and the work that functions of a server do.
 
 use crate::database::{DatabaseConnection, DatabaseError, SqlParameter, values};
 
@@ -51,8 +51,8 @@ pub(super) fn share(
     Ok((granted, fair))
 }
 
-/// Moves a schedule that is due, and begins its scan: schedule, next time, 1 if it begins, number of missed
-/// times, reason. Returns the scan's number, 0 if none begins, or none if the schedule is not due any more.
+/// Moves a schedule that is due, and starts its scan: schedule, next time, 1 if it starts, number of missed
+/// times, reason. Returns the scan's number, 0 if none starts, or none if the schedule is no longer due.
 pub(super) fn begin(
     link: &DatabaseConnection,
     values: &[SqlParameter<'_>; 5],

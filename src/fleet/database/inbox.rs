@@ -9,53 +9,53 @@ use crate::database::{DatabaseConnection, DatabaseError, QueryRow};
 use crate::fleet::FleetError;
 use crate::inventory::{InventoryDatabase, InventoryTime, ReceivedBatch, SensorBatch, UnreadableRecords};
 
-/// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
+/// Time after which silent runs of sensors are forgotten, in milliseconds: 90 days.
 const FORGOTTEN: i64 = 90 * 86_400_000;
 
 /// Tolerated lead of a sensor's clock over the server's, in milliseconds: a minute. Later times are bounded.
 const TOLERATED: i64 = 60_000;
 
-/// Bytes of batches after which a turn takes no further one: nobody else writes while they are merged.
+/// Bytes of batches after which a turn takes no further one: no other process writes while they are merged.
 const TURN: i64 = 2 << 20;
 
 /// The state of a sensor.
 #[derive(Debug, Clone, Serialize)]
 pub struct SensorState {
-    /// Its name, which is its role's.
+    /// Its name, which is also its role's.
     pub sensor: String,
     /// Time of its last batch.
     pub heard: Option<InventoryTime>,
     /// Time of its last batch or heartbeat.
     pub alive: Option<InventoryTime>,
-    /// Time for which that is ago by the server's clock, in milliseconds.
+    /// Age of that by the server's clock, in milliseconds.
     pub silent: Option<i64>,
-    /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch
-    /// included.
+    /// Lead of its clock over the server's at the last merged batch, in milliseconds. It includes the time of
+    /// the transfer.
     pub skew: Option<i64>,
-    /// Batches of it in the inbox.
+    /// Number of its batches in the inbox.
     pub inbox: i64,
     /// Age of the oldest of them, in milliseconds.
     pub behind: Option<i64>,
-    /// Batches that it kept itself when it sent its last one.
+    /// Number of batches in its own queue when it sent its last one.
     pub waiting: i64,
-    /// Batches that cannot be merged.
+    /// Number of batches that cannot be merged.
     pub refused: i64,
-    /// Batches that were merged, and sightings of which they tell.
+    /// Number of merged batches.
     pub batches: i64,
-    /// The sightings of which they told.
+    /// Number of sightings in them.
     pub sightings: i64,
-    /// Sightings that it told to have lost.
+    /// Number of sightings that it reported as lost.
     pub lost: i64,
 }
 
 /// The result of merging some batches of the inbox.
 #[derive(Debug, Default)]
 pub(in crate::fleet) struct InboxMergeResult {
-    /// The rows, whatever they held.
+    /// Number of rows, readable or not.
     pub(in crate::fleet) rows: usize,
-    /// Batches that were merged.
+    /// Number of merged batches.
     pub(in crate::fleet) merged: usize,
-    /// The last row that is to be merged, and its sensor: the one at fault, where it is the only one.
+    /// The last row to merge, and its sensor. If it is the only one, it is the one at fault.
     pub(in crate::fleet) last: Option<i64>,
     /// Messages about batches that cannot be read.
     pub(in crate::fleet) refused: Vec<String>,
@@ -85,7 +85,7 @@ struct StreamProgress {
     heard: i64,
 }
 
-/// Takes batches of a sensor that nobody else has in hand, at most so many, in its order; what they tell goes
+/// Takes at most `most` batches of a sensor in its order, if no other process has them. Their content goes
 /// into `sent`.
 pub(in crate::fleet) fn take(
     link: &DatabaseConnection,
@@ -106,7 +106,7 @@ pub(in crate::fleet) fn take(
         lost += (letter.lost - stream.lost).max(0);
         stream.lost = stream.lost.max(letter.lost);
         stream.heard = stream.heard.max(letter.received_at);
-        // It was sent once more, since the answer was lost.
+        // The sensor has sent it again, since the answer was lost.
         let is_known = letter.number <= stream.number && !letter.again;
         stream.number = stream.number.max(letter.number);
         if is_known {
@@ -180,17 +180,17 @@ fn read(
     Ok((Some(batch), false))
 }
 
-/// Sets a batch aside that cannot be merged.
+/// Sets aside a batch that cannot be merged.
 pub(in crate::fleet) fn refuse(link: &DatabaseConnection, id: i64, why: &str) -> Result<(), DatabaseError> {
     link.execute("UPDATE fleet_inbox SET refused = ?2 WHERE id = ?1", values![id, why]).map(drop)
 }
 
-/// Has all batches tried once more that were set aside; how many.
+/// Releases all batches that were set aside, for another attempt. Returns their number.
 pub(in crate::fleet) fn retry(link: &DatabaseConnection) -> Result<usize, DatabaseError> {
     link.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
 }
 
-/// Ends sessions of the fleet's roles that have kept others waiting for too long; whose they were.
+/// Ends sessions of the fleet's roles that have kept others waiting for too long. Returns their users.
 pub(in crate::fleet) fn unblock(link: &DatabaseConnection) -> Result<Vec<String>, DatabaseError> {
     link.all("SELECT fleet_unblock()", &[], |row| row.get(0))
 }
@@ -208,7 +208,7 @@ pub(in crate::fleet) fn may_merge(link: &DatabaseConnection) -> Result<bool, Dat
     Ok(link.one(query, &[], |row| row.get(0))?.unwrap_or_default())
 }
 
-/// The sensor of which something waits for longest, locked to the end of the transaction.
+/// Returns the sensor whose batch waits for longest, locked until the end of the transaction.
 fn next_sensor(link: &DatabaseConnection) -> Result<Option<String>, DatabaseError> {
     let query = "SELECT sensor FROM fleet_sensors s WHERE EXISTS (SELECT FROM fleet_inbox i
            WHERE i.sensor = s.sensor AND i.refused IS NULL)
@@ -216,7 +216,7 @@ fn next_sensor(link: &DatabaseConnection) -> Result<Option<String>, DatabaseErro
     if let Some(sensor) = link.one(query, &[], |row| row.get(0))? {
         return Ok(Some(sensor));
     }
-    // Who was made a sensor without `fleet init` is known from its first batch on.
+    // A sensor that was created without `fleet init` is known from its first batch on.
     let enter =
         "INSERT INTO fleet_sensors (sensor) SELECT DISTINCT sensor FROM fleet_inbox i WHERE refused IS NULL
            AND NOT EXISTS (SELECT FROM fleet_sensors s WHERE s.sensor = i.sensor) ON CONFLICT DO NOTHING";
@@ -227,7 +227,7 @@ fn next_sensor(link: &DatabaseConnection) -> Result<Option<String>, DatabaseErro
 }
 
 fn letters(link: &DatabaseConnection, sensor: &str, most: i64) -> Result<Vec<InboxRow>, DatabaseError> {
-    // The first of them, however large, and those behind it that a turn has room for.
+    // The first batch, however large, and the following ones that a turn has room for.
     let query = "SELECT id, stream, number, sent_at, received_at, waiting, lost, version, batch, again
          FROM fleet_inbox JOIN (SELECT id, sum(octets) OVER (ORDER BY id) - octets AS before
              FROM (SELECT id, octet_length(batch) AS octets FROM fleet_inbox
@@ -268,11 +268,11 @@ fn streams(
 const OF_SENSOR: [&str; 4] = ["fleet_streams", "fleet_heartbeats", "fleet_rules_taken", "fleet_sensors"];
 
 impl FleetDatabase {
-    /// Forgets sensors, all or none, with what was set aside of them; how many batches that was of each. What
-    /// the inventory has of them stays.
+    /// Forgets sensors, all or none, and their batches that were set aside. Returns the number of these
+    /// batches for each sensor. Their records in the inventory stay.
     ///
     /// # Errors
-    /// One is not known, or something of it waits to be merged.
+    /// One is unknown, or has batches that wait to be merged.
     pub fn forget_sensors(&self, names: &[String]) -> Result<Vec<usize>, FleetError> {
         if let (true, Some(name)) = (self.beside.link().is_file(), names.first()) {
             return Err(FleetError::NoSensor(name.clone()));
@@ -288,10 +288,10 @@ impl FleetDatabase {
         outcome.map_err(|error| self.fault(error))?
     }
 
-    /// All sensors.
+    /// Returns all sensors.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn sensors(&self) -> Result<Vec<SensorState>, FleetError> {
         let link = self.beside.link();
         if link.is_file() {
@@ -302,7 +302,7 @@ impl FleetDatabase {
     }
 }
 
-/// Why a sensor is not to be forgotten; nobody merges anything of it up to the end of the transaction.
+/// Returns why a sensor cannot be forgotten. Until the end of the transaction no process merges its batches.
 fn forget_obstacle(link: &DatabaseConnection, name: &str) -> Result<Option<FleetError>, DatabaseError> {
     link.one("SELECT FROM fleet_sensors WHERE sensor = ?1 FOR UPDATE", values![name], |_| Ok(()))?;
     let query = "SELECT count(*) FILTER (WHERE refused IS NULL), count(*) > 0
@@ -319,7 +319,7 @@ fn forget_obstacle(link: &DatabaseConnection, name: &str) -> Result<Option<Fleet
     })
 }
 
-/// Takes a sensor out of the tables; how many batches of it were set aside.
+/// Removes a sensor from the tables. Returns the number of its batches that were set aside.
 fn forget(link: &DatabaseConnection, name: &str) -> Result<usize, DatabaseError> {
     for table in OF_SENSOR {
         link.execute(&format!("DELETE FROM {table} WHERE sensor = ?1"), values![name])?;
@@ -327,10 +327,11 @@ fn forget(link: &DatabaseConnection, name: &str) -> Result<usize, DatabaseError>
     link.execute("DELETE FROM fleet_inbox WHERE sensor = ?1 AND refused IS NOT NULL", values![name])
 }
 
-/// All sensors that send to the fleet beside an inventory; none where there is none that this program knows.
+/// Returns all sensors that send to the fleet of an inventory's server; none if this program knows no fleet
+/// there.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn sensors_of(inventory: &InventoryDatabase) -> Result<Option<Vec<SensorState>>, DatabaseError> {
     match inventory.server() {
         Some(link) if version(link)? == VERSION => sensors(link).map(Some),

@@ -8,13 +8,13 @@ use crate::inventory::{TableClient, schema_of_server};
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoleGroup {
-    /// Sends what it sees.
+    /// Sends sightings.
     Sensor,
-    /// Scans, and merges what sensors send.
+    /// Scans, and merges batches of sensors.
     Worker,
     /// Reads.
     Reader,
-    /// Gives orders, too.
+    /// Also submits scans.
     Admin,
     /// Publishes rules.
     Publisher,
@@ -76,7 +76,7 @@ impl RoleGroup {
     }
 }
 
-/// A role that is to be there.
+/// A role to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetRole {
     /// Its name.
@@ -88,7 +88,7 @@ pub struct FleetRole {
 /// Checks whether a name may be that of a role.
 ///
 /// # Errors
-/// Why not.
+/// It may not; the text says why.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
         return Err("a role's name must have 1 to 63 bytes, and no control characters");
@@ -105,7 +105,7 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Everything that makes a fleet in an empty database, as `fleet init` does.
+/// Returns the script that sets up a fleet in an empty database, as `fleet init` does.
 pub fn script(members: &[FleetRole]) -> String {
     let tables: String = TABLES.concat();
     format!("BEGIN;\n{}\n{tables}\n{}COMMIT;\n", schema_of_server(), roles(members))
@@ -138,7 +138,7 @@ fn roles(members: &[FleetRole]) -> String {
     text
 }
 
-/// Makes a role of a name in SQL, without a password: whoever has made it gives one by `\password`.
+/// Returns the statement that creates a role without a password. The administrator sets one with `\password`.
 fn role(name: &str, how: &str) -> String {
     format!(
         "DO $bannerwall$ BEGIN\n  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {name}) THEN\n    \
@@ -151,16 +151,16 @@ fn quoted(name: &str) -> String {
 }
 
 pub(super) fn literal(name: &str) -> String {
-    // As PostgreSQL reads it whatever `standard_conforming_strings` says.
+    // PostgreSQL reads this form the same with every `standard_conforming_strings`.
     format!("E'{}'", name.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Makes the roles of a fleet whose tables are there.
+/// Creates the roles of a fleet whose tables exist.
 pub(super) fn create_roles(beside: &TableClient, members: &[FleetRole]) -> Result<(), DatabaseError> {
     beside.in_transaction(|link| link.batch(&roles(members)))
 }
 
-/// Lets the groups that are there do what is new in the tables.
+/// Grants existing groups their rights on new tables.
 pub(super) fn grant(link: &DatabaseConnection) -> Result<(), DatabaseError> {
     for group in RoleGroup::ALL {
         let there = format!("SELECT FROM pg_roles WHERE rolname = {}", group.name());
@@ -175,7 +175,7 @@ pub(super) fn grant(link: &DatabaseConnection) -> Result<(), DatabaseError> {
 const MEMBERS: &str = "SELECT g.rolname::text FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
      JOIN pg_roles r ON r.oid = m.member";
 
-/// Looks which roles are there, and whether they may become what they are to be; what there is to make.
+/// Checks which roles exist and whether they may join their groups. Returns what has to be created.
 pub(super) fn plan_roles(beside: &TableClient, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
     let link = beside.link();
     let is_there = |name: &str| {

@@ -1,7 +1,6 @@
-//! The database of a fleet: every statement. What those who give orders ask stands in [`scans`] and
-//! [`status`], what workers do in [`shard_leases`], what begins by itself in [`schedules`], what sensors send
-//! in [`inbox`], rules for them in [`rules`], what a fleet is made by in [`init`], and whether it is as it
-//! was made in [`permission_check`].
+//! The statements of a fleet: of operators ([`scans`], [`status`]), workers ([`shard_leases`]), schedules
+//! ([`schedules`]) and sensors ([`inbox`], [`rules`]). [`init`] sets a fleet up, and [`permission_check`]
+//! compares its roles with that setup.
 
 mod file;
 pub(super) mod inbox;
@@ -50,7 +49,7 @@ pub struct FleetDatabase {
 }
 
 impl FleetDatabase {
-    /// Opens a fleet, and makes its tables and those of the inventory if they do not exist.
+    /// Opens a fleet, and creates its tables and those of the inventory if they do not exist.
     ///
     /// # Errors
     ///
@@ -78,7 +77,7 @@ impl FleetDatabase {
         queue.checked()
     }
 
-    /// Makes a fleet with its roles, or the missing parts of it. Returns what was made and what existed.
+    /// Creates a fleet with its roles, or the missing parts of it. Returns what was created and what existed.
     ///
     /// # Errors
     ///
@@ -124,7 +123,7 @@ impl FleetDatabase {
     ///
     /// # Errors
     ///
-    /// The server is away.
+    /// The server is unreachable.
     pub(super) fn reconnect(&mut self) -> Result<(), DatabaseError> {
         self.beside.revive()
     }

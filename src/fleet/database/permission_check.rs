@@ -1,7 +1,7 @@
-//! The borders of a fleet as they are in a database, against those that `fleet init` makes.
+//! Compares the rights of a fleet's roles with those that `fleet init` grants.
 //!
-//! What is to be is made once more, tables and groups, in a transaction that is rolled back: no list of
-//! rights stands here.
+//! It creates tables and groups again in a transaction that is rolled back, and reads the rights from
+//! there. So it needs no list of rights.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,20 @@ const FACTS: &str = include_str!("borders.sql");
 /// Facts of one role that a message names.
 const NAMED: usize = 6;
 
-/// The members of groups, but for who owns the tables and may do everything.
+/// The members of groups, except the owner of the tables, who may do everything.
 const MEMBERS: &str = "WITH RECURSIVE members (member) AS (
        SELECT m.member FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid WHERE g.rolname = ANY(?1::text[])
        UNION SELECT m.member FROM pg_auth_members m JOIN members ON m.roleid = members.member)
      SELECT r.rolname::text FROM members JOIN pg_roles r ON r.oid = member WHERE r.rolname <> ALL(?1::text[])
        AND r.oid <> (SELECT nspowner FROM pg_namespace WHERE nspname = 'bannerwall') ORDER BY 1";
 
-/// True if this role can make roles and tables, and put a schema in the place of the fleet's.
+/// True if this role can create roles and tables, and replace the fleet's schema.
 const MAY_MAKE: &str = "SELECT pg_has_role(current_user, nspowner, 'USAGE')
        AND has_database_privilege(current_database(), 'CREATE')
        AND (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user)
      FROM pg_namespace WHERE nspname = 'bannerwall'";
 
-/// One check of a fleet's borders.
+/// One check of a fleet's rights.
 #[derive(Debug)]
 pub struct BorderCheck {
     /// Its name.
@@ -45,10 +45,10 @@ pub struct BorderCheck {
 type RoleFacts = BTreeMap<String, BTreeSet<String>>;
 
 impl FleetDatabase {
-    /// Compares what the fleet's roles may do with what they are to.
+    /// Compares the rights of the fleet's roles with those that they should have.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn check_borders(&self) -> Result<Vec<BorderCheck>, FleetError> {
         let link = self.beside.link();
         let checked = link.batch("BEGIN; SET LOCAL lock_timeout = '10s'").and_then(|()| check(link));
@@ -174,7 +174,7 @@ fn membership(group: &str) -> String {
     format!("is a member of {group}")
 }
 
-/// One line about a role, if there is anything to say.
+/// Returns a line about a role, if there are findings.
 fn told(label: &str, lacks: &str, facts: BTreeSet<String>, advice: &str) -> Vec<String> {
     if facts.is_empty() {
         return Vec::new();

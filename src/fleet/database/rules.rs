@@ -1,4 +1,4 @@
-//! Rules for sensors: what publishers enter, what sensors read, and what they say of it.
+//! Rules for sensors: publishers insert them, sensors read them and report the version in force.
 
 use serde::Serialize;
 
@@ -8,13 +8,13 @@ use crate::fleet::FleetError;
 use crate::fleet::rules::LARGEST;
 use crate::inventory::{InventoryTime, StoreError, TableClient};
 
-/// Versions that are listed.
+/// Limit of listed versions.
 const LISTED: i64 = 100;
 
-/// Octets of a signature at most, as the table takes them.
+/// Limit of a signature in bytes; the table has the same.
 const SIGNATURE: i32 = 4096;
 
-/// The newest versions of each publisher, among which a sensor looks for its own.
+/// Number of the newest versions of each publisher among which a sensor looks for its own.
 const OFFERED: i64 = 16;
 
 /// A version of the rules on its way to the database.
@@ -22,7 +22,7 @@ const OFFERED: i64 = 16;
 pub struct RulesPublication {
     /// Its number.
     pub serial: i64,
-    /// The pack's octets.
+    /// Bytes of the pack.
     pub pack: Vec<u8>,
     /// Its signature, as minisign writes it.
     pub signature: String,
@@ -30,7 +30,7 @@ pub struct RulesPublication {
     pub percent: i64,
     /// Number of its rules.
     pub rules: i64,
-    /// For a person.
+    /// Comment for a person.
     pub note: String,
 }
 
@@ -43,9 +43,9 @@ pub struct RulesVersionState {
     pub percent: i64,
     /// Number of its rules.
     pub rules: i64,
-    /// The pack's octets.
+    /// Bytes of the pack.
     pub octets: i64,
-    /// For a person.
+    /// Comment for a person.
     pub note: String,
     /// The role that published it.
     pub who: String,
@@ -66,7 +66,7 @@ pub struct SensorRulesState {
     pub meant: Option<i64>,
     /// The newest version that it did not take.
     pub refused: Option<i64>,
-    /// Why not.
+    /// The reason.
     pub reason: Option<String>,
     /// Time of the refusal.
     pub refused_at: Option<InventoryTime>,
@@ -75,19 +75,19 @@ pub struct SensorRulesState {
 }
 
 impl FleetDatabase {
-    /// The number of the next version.
+    /// Returns the number of the next version.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn next_rules(&self) -> Result<i64, FleetError> {
         let query = "SELECT coalesce(max(serial), 0) + 1 FROM fleet_rules";
         Ok(self.one(query, values![], |row| row.get(0))?.unwrap_or(1))
     }
 
-    /// Enters a version that is newer than all of its publisher.
+    /// Inserts a version that is newer than all of its publisher.
     ///
     /// # Errors
-    /// It is none, or what the database says.
+    /// It is not newer, or the database returns an error.
     pub fn publish(&self, version: &RulesPublication) -> Result<(), FleetError> {
         let query = "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
              SELECT ?1::bigint, ?2::bytea, ?3::text, ?4::bigint, ?5::bigint, ?6::text
@@ -102,10 +102,10 @@ impl FleetDatabase {
         }
     }
 
-    /// The last versions, the newest first.
+    /// Returns the last versions, the newest first.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn rules(&self) -> Result<Vec<RulesVersionState>, FleetError> {
         let query =
             "SELECT serial, percent, rules, octet_length(pack)::bigint, note, who, made FROM fleet_rules
@@ -123,11 +123,11 @@ impl FleetDatabase {
         })
     }
 
-    /// The pack of a version, and its signature; of several of that number the one that this role has
-    /// entered.
+    /// Returns the pack of a version, and its signature. If several have that number, it is the one of this
+    /// role.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// No version has that number.
     pub fn pack(&self, serial: i64) -> Result<(Vec<u8>, String), FleetError> {
         let query = "SELECT substring(pack, 1, ?2), left(signature, ?3) FROM fleet_rules WHERE serial = ?1
              ORDER BY who = session_user DESC, made LIMIT 1";
@@ -136,10 +136,10 @@ impl FleetDatabase {
         found.ok_or(FleetError::NoRules(serial))
     }
 
-    /// Has a version be meant for so many sensors in a hundred.
+    /// Sets the percentage of sensors that take a version.
     ///
     /// # Errors
-    /// There is none of that number that this role may change.
+    /// This role may change no version of that number.
     pub fn roll_out(&self, serial: i64, percent: i64) -> Result<(), FleetError> {
         let query = "UPDATE fleet_rules SET percent = ?2 WHERE serial = ?1";
         let values = values![serial, percent];
@@ -150,7 +150,7 @@ impl FleetDatabase {
     /// Returns the state of each sensor's rules.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn sensor_states(&self) -> Result<Vec<SensorRulesState>, FleetError> {
         let offers = self.all(OFFERS, values![0_i64, OFFERED, SIGNATURE], RulesOffer::read)?;
         let query = "SELECT coalesce(s.sensor, t.sensor), t.serial, t.since, t.refused, t.reason, t.refused_at, t.seen
@@ -175,12 +175,12 @@ impl FleetDatabase {
     }
 }
 
-/// Octets that are asked for of a pack: one more than it may have, by which one is known that is too large.
+/// Number of requested bytes of a pack: one more than the limit, so that a larger one is recognized.
 fn asked() -> i32 {
     i32::try_from(LARGEST + 1).unwrap_or(i32::MAX)
 }
 
-/// Versions above one, the newest first: as many of each publisher, so that none hides those of another one.
+/// Versions above one, the newest first: the same number of each publisher, so that none hides another one's.
 const OFFERS: &str = "SELECT serial, who, percent, left(signature, ?3) FROM (
          SELECT *, row_number() OVER (PARTITION BY who ORDER BY serial DESC) AS place FROM fleet_rules
          WHERE serial > ?1 AND percent > 0) newest
@@ -189,9 +189,9 @@ const OFFERS: &str = "SELECT serial, who, percent, left(signature, ?3) FROM (
 /// A version that a sensor may take.
 #[derive(Debug, Clone)]
 pub(in crate::fleet) struct RulesOffer {
-    /// Its number, as the table has it.
+    /// Its number in the table.
     pub(in crate::fleet) serial: i64,
-    /// The role that has entered it.
+    /// The role that published it.
     pub(in crate::fleet) who: String,
     /// Percentage of sensors that it is for.
     pub(in crate::fleet) percent: i64,
@@ -204,25 +204,25 @@ impl RulesOffer {
         Ok(Self { serial: row.get(0)?, who: row.get(1)?, percent: row.get(2)?, signature: row.get(3)? })
     }
 
-    /// Returns the key that no other version has.
+    /// Returns its unique key.
     pub(in crate::fleet) fn key(&self) -> (i64, String) {
         (self.serial, self.who.clone())
     }
 
-    /// True if a sensor is among those that take it.
+    /// True if this sensor takes it.
     pub(in crate::fleet) fn is_meant_for(&self, sensor: &str) -> bool {
         crate::fleet::rules::is_in_rollout(sensor, self.serial, self.percent)
     }
 }
 
-/// The way of a sensor to its rules.
+/// A sensor's connection to its rules.
 #[derive(Debug)]
 pub(in crate::fleet) struct RulesClient {
     beside: TableClient,
 }
 
 impl RulesClient {
-    /// Comes to a server.
+    /// Connects to a server.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -230,28 +230,28 @@ impl RulesClient {
         TableClient::of_server(place).map(|beside| Self { beside })
     }
 
-    /// As whom the server knows who has come.
+    /// Returns the role of this session.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::fleet) fn sensor(&self) -> Result<String, StoreError> {
         let found = self.beside.link().one("SELECT session_user::text", values![], |row| row.get(0));
         Ok(found.map_err(|error| self.beside.fault(error))?.unwrap_or_default())
     }
 
-    /// Versions above `serial`, the newest first.
+    /// Returns versions above `serial`, the newest first.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::fleet) fn offers(&self, above: i64) -> Result<Vec<RulesOffer>, StoreError> {
         let found = self.beside.link().all(OFFERS, values![above, OFFERED, SIGNATURE], RulesOffer::read);
         found.map_err(|error| self.beside.fault(error))
     }
 
-    /// The pack of a version, unless it is too large or gone.
+    /// Returns the pack of a version, unless it is too large or gone.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::fleet) fn pack(&self, offer: &RulesOffer) -> Result<Option<Vec<u8>>, StoreError> {
         let query = "SELECT substring(pack, 1, ?2) FROM fleet_rules WHERE serial = ?1 AND who = ?3";
         let values = values![offer.serial, asked(), &offer.who];
@@ -260,10 +260,10 @@ impl RulesClient {
         Ok(found.filter(|octets| octets.len() <= LARGEST))
     }
 
-    /// Says which version is in force, and which one was not taken.
+    /// Reports which version is in force, and which one was refused.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::fleet) fn report_state(
         &self,
         serial: Option<i64>,

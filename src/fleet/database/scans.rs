@@ -7,20 +7,20 @@ use super::FleetDatabase;
 use crate::database::{QueryRow, SqlParameter, values};
 use crate::fleet::{FleetError, ScanOrder};
 
-/// A scan that is to be entered.
+/// A scan to submit.
 #[derive(Debug, Clone)]
 pub struct ScanSubmission {
-    /// For a person.
+    /// Description for a person.
     pub about: String,
     /// The order of the scan.
     pub order: ScanOrder,
     /// Number of targets.
     pub targets: u64,
-    /// Into how many shards they are cut.
+    /// Number of shards.
     pub shards: u64,
     /// Number of failures after which a shard is parked.
     pub attempts: u64,
-    /// Targets a second, all workers together; none where there is no limit.
+    /// Limit of targets a second, of all workers together.
     pub rate: Option<u32>,
     /// The workers that may scan it; none for those without a pool.
     pub pool: Option<String>,
@@ -28,7 +28,7 @@ pub struct ScanSubmission {
     pub who: Option<String>,
 }
 
-/// As the tables have a scan.
+/// A scan as the tables store it.
 pub(super) struct ScanEntry<'a> {
     pub(super) about: &'a str,
     pub(super) what: &'a str,
@@ -43,10 +43,10 @@ pub(super) fn of_pool(parameter: u8) -> String {
 }
 
 impl FleetDatabase {
-    /// Enters a scan, which the server cuts into shards; its number.
+    /// Submits a scan, which the server divides into shards. Returns its number.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn submit(&self, submission: &ScanSubmission) -> Result<i64, FleetError> {
         let what = submission.what();
         let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
@@ -62,10 +62,10 @@ impl FleetDatabase {
         Ok(id.unwrap_or_default())
     }
 
-    /// Ends a scan: nothing more of it is taken, and those who work on it stop.
+    /// Cancels a scan: workers take no more shards of it, and stop working on it.
     ///
     /// # Errors
-    /// There is none of that number, or it is over.
+    /// No scan has that number, or it is over.
     pub fn cancel(&self, scan: i64) -> Result<(), FleetError> {
         let outcome = self.beside.in_transaction(|link| {
             let ended = "UPDATE fleet_scans SET state = 'cancelled', ended = fleet_now() WHERE id = ?1 AND state = 'open'";
@@ -81,7 +81,7 @@ impl FleetDatabase {
         }
     }
 
-    /// Has shards taken again that were parked; how many.
+    /// Releases parked shards for another attempt. Returns their number.
     ///
     /// # Errors
     /// There is no such scan, or it was cancelled.
@@ -104,7 +104,7 @@ impl FleetDatabase {
         again.map_err(|error| self.fault(error))
     }
 
-    /// Takes scans out of the tables with what came of them. What the inventory has of them stays.
+    /// Removes scans and their results from the tables. Their records in the inventory stay.
     ///
     /// # Errors
     /// There is no such scan, or it is not over.
@@ -121,21 +121,20 @@ impl FleetDatabase {
         forgotten.map_err(|error| self.fault(error))
     }
 
-    /// The same with all that have been over for so long, by the server's clock; how many.
+    /// Removes all scans that ended before this time by the server's clock. Returns their number.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn forget_older(&self, time: Duration) -> Result<usize, FleetError> {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let query = "DELETE FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1";
         self.beside.link().execute(query, values![millis]).map_err(|error| self.fault(error))
     }
 
-    /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of
-    /// the scan.
+    /// Passes the results of a scan's targets, as events in JSON or as records, in the order of the scan.
     ///
     /// # Errors
-    /// There is no such scan, or what `show` says.
+    /// There is no such scan, or errors of `show`.
     pub fn results(
         &self,
         scan: i64,

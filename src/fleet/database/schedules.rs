@@ -1,4 +1,4 @@
-//! Scans that begin again and again. Whichever worker is there begins what is due, and each once.
+//! Repeated scans. Any worker starts those that are due, each once.
 
 use serde::Serialize;
 
@@ -15,13 +15,13 @@ const LATE: i64 = 5 * 60_000;
 /// Time after which a schedule that is never due is checked again, in milliseconds.
 const YEAR: i64 = 366 * 86_400_000;
 
-/// Why nothing began.
+/// Reason of a missed start.
 const NOBODY: &str = "no worker was running";
 
-/// Runs that are counted as missed at most, at once.
+/// Limit of missed runs that are counted at once.
 const COUNTED: u64 = 10_000;
 
-/// A scan that begins again and again.
+/// A repeated scan.
 #[derive(Debug, Clone, Serialize)]
 pub struct ScheduledScan {
     /// The schedule's number.
@@ -38,11 +38,11 @@ pub struct ScheduledScan {
     pub missed: i64,
     /// Time and reason of the last miss.
     pub missed_at: Option<InventoryTime>,
-    /// Why.
+    /// The reason.
     pub missed_why: Option<String>,
 }
 
-/// One that is due.
+/// A schedule that is due.
 struct DueSchedule {
     id: i64,
     cron: String,
@@ -51,10 +51,10 @@ struct DueSchedule {
 }
 
 impl FleetDatabase {
-    /// Has a scan begin again and again; the schedule's number.
+    /// Repeats a scan. Returns the schedule's number.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn schedule(&self, cron: &CronSchedule, submission: &ScanSubmission) -> Result<i64, FleetError> {
         let now = self.now()?;
         let due = cron.next(now).ok_or(FleetError::NeverDue)?;
@@ -74,10 +74,10 @@ impl FleetDatabase {
         Ok(id.unwrap_or_default())
     }
 
-    /// Forgets a schedule, of a pool or of any; what it has begun goes on.
+    /// Removes a schedule, of a pool or of any. Scans that it has started continue.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// No schedule has that number.
     pub fn unschedule(&self, id: i64, pool: Option<&str>) -> Result<(), FleetError> {
         let query = format!("DELETE FROM fleet_schedules WHERE id = ?1 AND {}", of_pool(2));
         let gone = self.beside.link().execute(&query, values![id, pool]);
@@ -87,10 +87,10 @@ impl FleetDatabase {
         }
     }
 
-    /// All schedules, of a pool or of all.
+    /// Returns all schedules, of a pool or of all.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn schedules(&self, pool: Option<&str>) -> Result<Vec<ScheduledScan>, FleetError> {
         let query = format!(
             "SELECT id, cron, about, who, due, missed, missed_at, missed_why FROM fleet_schedules
@@ -111,17 +111,17 @@ impl FleetDatabase {
         })
     }
 
-    /// The time by the server's clock.
+    /// Returns the time by the server's clock.
     fn now(&self) -> Result<InventoryTime, FleetError> {
         let now = self.one("SELECT fleet_now()", &[], |row| row.get(0))?;
         Ok(InventoryTime::from_millis(now.unwrap_or_default()))
     }
 
-    /// Begins what is due by the server's clock, unless that is too late or still runs from before: that was
-    /// missed then.
+    /// Starts the scan that is due by the server's clock. It counts as missed if it is too late, or if the
+    /// previous one still runs.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::fleet) fn begin_due(
         &self,
         now: InventoryTime,
@@ -138,11 +138,11 @@ impl FleetDatabase {
         let cron = cron.parse::<CronSchedule>().ok();
         let (more, last) = cron.as_ref().map_or((0, due), |cron| cron.due(due, now, COUNTED));
         let next = cron.as_ref().and_then(|cron| cron.next(last));
-        // What is never due again is kept for whoever looks.
+        // A schedule that is never due again stays in the list.
         let next = next.map_or(now.millis() + YEAR, InventoryTime::millis);
         let is_late = now.millis() - last.millis() > LATE;
         let why = if runs { Some("the previous scan still runs") } else { is_late.then_some(NOBODY) };
-        // The last of those that were due may begin still, where that was a moment ago.
+        // The last of the due starts may still begin if it was a moment ago.
         let (begins, missed) = (why.is_none(), more + u64::from(why.is_some()));
         let why = (missed > 0).then(|| why.unwrap_or(NOBODY));
         let times = i64::try_from(missed).unwrap_or(i64::MAX);
@@ -153,7 +153,7 @@ impl FleetDatabase {
         } else {
             link.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?.flatten()
         };
-        // None where another worker was quicker.
+        // None if another worker was faster.
         let Some(scan) = begun else { return Ok(()) };
         if scan > 0 {
             log_line(format_args!("bannerwall: scan #{scan} starts, by schedule #{id}"));

@@ -10,32 +10,32 @@ use crate::fleet::finished_targets::FinishedTargets;
 use crate::inventory::InventoryTime;
 use crate::scan::targets::TargetCounts;
 
-/// Time for which a worker is remembered that is not heard of any more, in milliseconds.
+/// Time after which silent workers are forgotten, in milliseconds.
 const REMEMBERED: i64 = 3_600_000;
 
-/// A shard that a worker has.
+/// A shard that a worker holds.
 #[derive(Debug, Clone)]
 pub(in crate::fleet) struct ShardLease {
     pub(in crate::fleet) number: u64,
     /// Its targets.
     pub(in crate::fleet) total: u64,
-    /// Whoever writes must have it still.
+    /// Fencing token: a writer must still have it.
     token: i64,
-    /// Batches that were written.
+    /// Number of written batches.
     step: i64,
     pub(in crate::fleet) over: FinishedTargets,
     pub(in crate::fleet) counts: TargetCounts,
 }
 
-/// A scan's order, as a worker finds it.
+/// A scan's order, as a worker reads it.
 #[derive(Debug)]
 pub(in crate::fleet) struct ScanAssignment {
     pub(in crate::fleet) order: ScanOrder,
-    /// Targets a second, all workers together.
+    /// Limit of targets a second, of all workers together.
     pub(in crate::fleet) rate: Option<u32>,
-    /// Into how many shards it is cut.
+    /// Number of shards.
     pub(in crate::fleet) shards: u64,
-    /// For a person.
+    /// Description for a person.
     pub(in crate::fleet) about: String,
 }
 
@@ -44,11 +44,11 @@ pub(in crate::fleet) struct ScanAssignment {
 pub(in crate::fleet) struct HeartbeatReply {
     /// The time by its clock.
     pub(in crate::fleet) now: InventoryTime,
-    /// The scan goes on.
+    /// True if the scan continues.
     pub(in crate::fleet) is_open: bool,
 }
 
-/// The worker's part of a limit in a thousand seconds, and the fair part.
+/// The worker's share of a limit in a thousand seconds, and the fair share.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fleet) struct GrantedRate {
     pub(in crate::fleet) granted: u64,
@@ -58,11 +58,11 @@ pub(in crate::fleet) struct GrantedRate {
 /// The outcome of a worker's batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::fleet) enum BatchWriteOutcome {
-    /// It is to be written with the rest of the transaction.
+    /// It is written with the rest of the transaction.
     Now,
-    /// It was before: the answer was lost.
+    /// It was written before: the answer was lost.
     Before,
-    /// These shards are not the worker's any more.
+    /// These shards are no longer the worker's.
     Lost(Vec<u64>),
 }
 
@@ -70,7 +70,7 @@ pub(in crate::fleet) enum BatchWriteOutcome {
 pub(in crate::fleet) type ResultRow = [SqlParameter<'static>; 9];
 
 impl FleetDatabase {
-    /// Tells that a worker of this name is there, for the length of a lease; its number.
+    /// Registers a worker for the length of a lease. Returns its number.
     pub(in crate::fleet) fn register(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
         let forget = "DELETE FROM fleet_workers WHERE expires < fleet_now() - ?1
              AND NOT EXISTS (SELECT 1 FROM fleet_shards WHERE worker = fleet_workers.id AND state = 'leased')";
@@ -82,8 +82,8 @@ impl FleetDatabase {
         id.ok_or(DatabaseError::Column(0))
     }
 
-    /// Tells that a worker is still there, and hands on what others hold that are not; none where it is known
-    /// no more.
+    /// Renews a worker's lease, and releases the shards of workers whose lease is over. Returns none if the
+    /// worker is no longer known.
     pub(in crate::fleet) fn beat(
         &self,
         worker: i64,
@@ -105,7 +105,7 @@ impl FleetDatabase {
         Ok(Some(HeartbeatReply { now, is_open }))
     }
 
-    /// Asks for a share of a limit.
+    /// Requests a share of a limit.
     pub(in crate::fleet) fn share(
         &self,
         (scan, number): (i64, i64),
@@ -126,13 +126,13 @@ impl FleetDatabase {
         self.beside.link().sole(query, values, read)
     }
 
-    /// The numbers of a scan's limits.
+    /// Returns the numbers of a scan's limits.
     pub(in crate::fleet) fn limits(&self, scan: i64) -> Result<Vec<i64>, DatabaseError> {
         let query = "SELECT number FROM fleet_limits WHERE scan = ?1 ORDER BY number";
         self.beside.link().all(query, values![scan], |row| row.get(0))
     }
 
-    /// The oldest scan of which there is something to take, but for these.
+    /// Returns the oldest scan with a free shard, except these.
     pub(in crate::fleet) fn next_scan(
         &self,
         pool: Option<&str>,
@@ -166,7 +166,7 @@ impl FleetDatabase {
         Ok(what.map(|what| ScanAssignment { order: what.order, rate: what.rate, shards, about }))
     }
 
-    /// Takes shards of a scan, as many as there are up to a number.
+    /// Leases shards of a scan, up to a number.
     pub(in crate::fleet) fn take(
         &self,
         worker: i64,
@@ -184,7 +184,7 @@ impl FleetDatabase {
         Ok(leases)
     }
 
-    /// Notes that a scan is over where nobody has anything of it, and nobody will.
+    /// Marks a scan as done if no shard of it is leased or ready.
     pub(in crate::fleet) fn close(&self, scan: i64) -> Result<(), DatabaseError> {
         let query =
             "UPDATE fleet_scans SET state = 'done', ended = fleet_now() WHERE id = ?1 AND state = 'open'
@@ -192,7 +192,7 @@ impl FleetDatabase {
         self.beside.link().execute(query, values![scan]).map(drop)
     }
 
-    /// Gives back what a worker has of a scan: others go on where it stands. With `error` it has failed.
+    /// Returns a worker's shards of a scan, so that others continue them. With `error` they have failed.
     pub(in crate::fleet) fn give_back(
         &self,
         worker: i64,
@@ -207,18 +207,18 @@ impl FleetDatabase {
         self.beside.link().execute(query, values![worker, scan, i64::from(error.is_some()), error])
     }
 
-    /// A worker goes, and leaves its shares to others.
+    /// Removes a worker, and frees its shares of limits.
     pub(in crate::fleet) fn unregister(&self, worker: i64) -> Result<(), DatabaseError> {
         self.beside.in_transaction(|link| {
             link.execute("DELETE FROM fleet_shares WHERE worker = ?1", values![worker])?;
-            // Whose shards could not be given back is looked for by others.
+            // If shards could not be returned, other workers take them once the lease is over.
             let gone = "DELETE FROM fleet_workers WHERE id = ?1
                  AND NOT EXISTS (SELECT 1 FROM fleet_shards WHERE worker = ?1 AND state = 'leased')";
             link.execute(gone, values![worker]).map(drop)
         })
     }
 
-    /// A worker works no more on a scan, and leaves its shares of that to others.
+    /// Frees a worker's shares of a scan's limits.
     pub(in crate::fleet) fn leave_scan(&self, worker: i64, scan: i64) -> Result<(), DatabaseError> {
         let query = "DELETE FROM fleet_shares WHERE worker = ?1 AND scan = ?2";
         self.beside.link().execute(query, values![worker, scan]).map(drop)
@@ -248,8 +248,7 @@ impl ShardLease {
     }
 }
 
-/// Writes how far shards are, each as its lease says, and the results that came of it: of all of them, or of
-/// none.
+/// Writes the progress of shards, as their leases say, and their results: of all of them, or of none.
 pub(in crate::fleet) fn write(
     link: &DatabaseConnection,
     scan: i64,

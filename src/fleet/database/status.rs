@@ -9,7 +9,7 @@ use crate::fleet::FleetError;
 use crate::inventory::InventoryTime;
 use crate::scan::targets::TargetCounts;
 
-/// Scans that are listed.
+/// Limit of listed scans.
 const LISTED: i64 = 100;
 
 /// State of a scan.

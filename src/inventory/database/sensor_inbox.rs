@@ -49,7 +49,7 @@ impl SensorInbox {
     /// Returns the sensor that the role belongs to; none if the role is not limited to inserting batches.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn sensor(&self) -> Result<Option<String>, StoreError> {
         // The role is a sensor's if it may insert batches but not read any. `session_user`, because SET
         // ROLE does not change it.
@@ -63,7 +63,7 @@ impl SensorInbox {
     /// Sends a heartbeat.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn send_heartbeat(&self) -> Result<(), StoreError> {
         let told = self.beside.link().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
         told.map(drop).map_err(|error| self.beside.fault(error))
@@ -88,7 +88,7 @@ impl SensorInbox {
     /// Inserts a batch, unless it is there already. If the answer is lost, it may have been inserted.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn insert_batch(
         &mut self,
         parcel: &OutgoingBatch,
@@ -101,7 +101,7 @@ impl SensorInbox {
     /// Tries to insert a batch and rolls back: tests whether the server would accept it.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn attempt(
         &mut self,
         parcel: &OutgoingBatch,

@@ -169,7 +169,7 @@ pub fn changes<E: From<StoreError>>(
 /// the order of time.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn difference(
     database: &InventoryDatabase,
     times: (InventoryTime, InventoryTime),
@@ -205,7 +205,7 @@ pub fn time_of(database: &InventoryDatabase, moment: TimeReference) -> Result<In
 /// Returns every run, in the order of starts.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn runs(database: &InventoryDatabase) -> Result<Vec<PastRun>, StoreError> {
     let query = "SELECT runs.id, source || '/' || name, about, started, ended, state, lost
                  FROM runs JOIN sensors ON sensors.id = sensor ORDER BY started, runs.id";
@@ -225,7 +225,7 @@ pub fn runs(database: &InventoryDatabase) -> Result<Vec<PastRun>, StoreError> {
 /// Returns everything about a host, if it is known.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn host(database: &InventoryDatabase, address: IpAddr) -> Result<Option<HostRecord>, StoreError> {
     database.read(read_host(&database.link, address))
 }
@@ -233,7 +233,7 @@ pub fn host(database: &InventoryDatabase, address: IpAddr) -> Result<Option<Host
 /// Returns the clients of a service, the latest first.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub(in crate::inventory) fn clients(
     database: &InventoryDatabase,
     service: &ServiceRecord,
@@ -244,7 +244,7 @@ pub(in crate::inventory) fn clients(
 /// Returns the banners of a service or client by peer, the latest first.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub(in crate::inventory) fn said_to(
     database: &InventoryDatabase,
     service: &ServiceRecord,

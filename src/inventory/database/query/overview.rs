@@ -63,7 +63,7 @@ const HOUR: i64 = 3_600_000;
 /// Returns the overview at `now`.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn overview(database: &InventoryDatabase, now: InventoryTime) -> Result<InventoryOverview, StoreError> {
     database.read(sum_up(&database.link, now))
 }

@@ -99,7 +99,7 @@ impl ServiceRecord {
 /// [cursor](ServiceRecord::cursor).
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn services_behind(
     database: &InventoryDatabase,
     filter: &ServiceFilter,
@@ -113,7 +113,7 @@ pub fn services_behind(
 /// addresses, after one.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn hosts_behind(
     database: &InventoryDatabase,
     filter: &ServiceFilter,
@@ -133,7 +133,7 @@ pub fn hosts_behind(
 /// change with this number.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn changes_before(
     database: &InventoryDatabase,
     filter: &ServiceFilter,
@@ -151,7 +151,7 @@ pub fn changes_before(
 /// number, and the number for the next call.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn changes_behind(
     database: &InventoryDatabase,
     filter: &ServiceFilter,
@@ -172,7 +172,7 @@ pub fn changes_behind(
 /// Returns the number of the latest change, 0 if there is none.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn latest_change(database: &InventoryDatabase) -> Result<i64, StoreError> {
     database.read(latest_number(&database.link))
 }

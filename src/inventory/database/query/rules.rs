@@ -36,7 +36,7 @@ pub struct RuleSummary {
 /// Returns the rules' findings about the services that a filter selects, the most severe first.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn rules(database: &InventoryDatabase, filter: &ServiceFilter) -> Result<Vec<RuleSummary>, StoreError> {
     let mut rules = database.read(if filter.is_empty() {
         all_rules(&database.link)

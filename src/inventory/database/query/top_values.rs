@@ -57,7 +57,7 @@ pub fn fields() -> impl Iterator<Item = &'static str> {
 /// frequent first.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn top(
     database: &InventoryDatabase,
     field: &str,
@@ -72,7 +72,7 @@ pub fn top(
 /// both.
 ///
 /// # Errors
-/// What the database says.
+/// The database returns an error.
 pub fn products(
     database: &InventoryDatabase,
     most: usize,

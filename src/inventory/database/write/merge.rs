@@ -73,7 +73,7 @@ impl BatchMerger {
     /// Runs a query outside of a merge.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn ask<T>(
         &mut self,
         work: impl FnOnce(&DatabaseConnection) -> Result<T, DatabaseError>,

@@ -108,7 +108,7 @@ impl RunWriter {
     /// Limits the size of the file in bytes. It does nothing for a server's database.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn bounded(mut self, octets: Option<u64>) -> Result<Self, StoreError> {
         if let (Some(octets), DatabaseConnection::Sqlite(file)) = (octets, &self.database.link) {
             let bound = FileSizeLimit::set(file, octets).map_err(|error| self.database.fault(error))?;
@@ -121,7 +121,7 @@ impl RunWriter {
     /// Returns the start of the first run of this inventory.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn begun(&self) -> Result<InventoryTime, StoreError> {
         let query = "SELECT coalesce(min(started), 0) FROM runs";
         let begun = self.database.link.sole(query, &[], |row| row.get(0));
@@ -131,7 +131,7 @@ impl RunWriter {
     /// Returns every server that is present.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub(in crate::inventory) fn known_servers(&self) -> Result<AHashSet<SocketAddr>, StoreError> {
         let query = "SELECT octets, port FROM services JOIN hosts ON hosts.id = host
                      WHERE side = 'server' AND state = 'open'";

@@ -54,7 +54,7 @@ impl TransactionalWriter {
     /// Returns every server that is present.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database returns an error.
     pub fn known_servers(&self) -> Result<AHashSet<SocketAddr>, StoreError> {
         self.writer.known_servers()
     }
