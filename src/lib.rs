@@ -29,7 +29,7 @@
 //! | [`helper_process`] | helper processes: this program again, asked over pipes in lines of JSON |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
-//! | [`tls`] | what TLS is set up with: PEM files, authorities, the library's provider |
+//! | [`tls`] | set-up of TLS: PEM files, authorities, the library's provider |
 //! | [`backoff`] | growing pauses between attempts |
 //!
 //! Below them stand four crates. [`bannerwall_inspect`] judges bytes: packets, flows, banners, rules, engine

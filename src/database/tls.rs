@@ -2,19 +2,16 @@
 //! (<https://www.postgresql.org/docs/current/libpq-ssl.html>).
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, Error, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::error::DatabaseLocationError;
-use crate::tls;
+use crate::tls::{self, ServerCheck, SignatureCheck};
 
 /// TLS settings of a connection.
 #[derive(Clone)]
@@ -61,8 +58,9 @@ impl PostgresTlsOptions {
         let (trusted, roots) =
             if verifies { self.authorities()? } else { (Vec::new(), RootCertStore::empty()) };
         let verification = self.verification;
-        let verifier = CertificateVerifier { provider: tls::provider(), verification, trusted, roots };
-        let builder = tls::client(Arc::new(verifier)).map_err(|_| DatabaseLocationError::Certificates)?;
+        let check = CertificateCheck { verification, trusted, roots };
+        let builder = tls::client(check, SignatureCheck::Verify);
+        let builder = builder.map_err(|_| DatabaseLocationError::Certificates)?;
         let config = match (&self.own, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(own), Some(path)) => {
@@ -98,67 +96,37 @@ fn fault(name: &'static str, path: &Path, error: &impl ToString) -> DatabaseLoca
     DatabaseLocationError::File { name, path: path.to_owned(), why: error.to_string() }
 }
 
-/// Verifies a server's certificate as far as the URL requires.
+/// Check of a server's certificate, as far as the URL requires it.
 #[derive(Debug)]
-struct CertificateVerifier {
-    provider: Arc<CryptoProvider>,
+struct CertificateCheck {
     verification: VerificationLevel,
     /// Certificates of `sslrootcert`: if the server presents one of them itself, no other has to sign it.
     trusted: Vec<CertificateDer<'static>>,
     roots: RootCertStore,
 }
 
-impl ServerCertVerifier for CertificateVerifier {
-    fn verify_server_cert(
+impl ServerCheck for CertificateCheck {
+    fn check(
         &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         if self.verification == VerificationLevel::Nothing {
-            return Ok(ServerCertVerified::assertion());
+            return Ok(());
         }
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        if self.trusted.contains(end_entity) {
-            is_valid(end_entity, now)?;
+        let certificate = ParsedCertificate::try_from(own)?;
+        if self.trusted.contains(own) {
+            is_valid(own, now)?;
         } else {
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(
-                &certificate,
-                &self.roots,
-                intermediates,
-                now,
-                algorithms,
-            )?;
+            let known = tls::algorithms().all;
+            verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, others, now, known)?;
         }
         if self.verification == VerificationLevel::Host {
-            verify_server_name(&certificate, server_name)?;
+            verify_server_name(&certificate, name)?;
         }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        Ok(())
     }
 }
 

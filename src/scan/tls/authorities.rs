@@ -91,7 +91,7 @@ impl ChainVerifier {
     pub(in super::super) fn new(authorities: Arc<TrustedAuthorities>) -> Self {
         Self {
             authorities,
-            algorithms: crate::tls::provider().signature_verification_algorithms,
+            algorithms: crate::tls::algorithms(),
             hasher: RandomState::new(),
             known: AHashMap::new(),
         }

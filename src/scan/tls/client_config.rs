@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, Error, SignatureScheme};
 
-use crate::tls;
+use crate::tls::{self, ServerCheck, SignatureCheck};
 
 /// Obsolete or unsupported signature schemes. No signature is verified, so servers that use them can be
 /// scanned.
@@ -31,51 +30,24 @@ const UNTRIED: [SignatureScheme; 10] = [
 ///
 /// The library's versions and cipher suites do not fit together.
 pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
-    let mut schemes = tls::provider().signature_verification_algorithms.supported_schemes();
-    schemes.extend(UNTRIED);
-    let mut config = tls::client(Arc::new(AcceptAnyServer { schemes }))?.with_no_client_auth();
+    let mut config = tls::client(AnyServer, SignatureCheck::Accept(&UNTRIED))?.with_no_client_auth();
     // A resumed session shows no certificate.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Verifier that accepts any server.
+/// Check that accepts any server.
 #[derive(Debug)]
-struct AcceptAnyServer {
-    schemes: Vec<SignatureScheme>,
-}
+struct AnyServer;
 
-impl ServerCertVerifier for AcceptAnyServer {
-    fn verify_server_cert(
+impl ServerCheck for AnyServer {
+    fn check(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        _own: &CertificateDer<'_>,
+        _others: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
+    ) -> Result<(), Error> {
+        Ok(())
     }
 }
