@@ -54,14 +54,14 @@ pub(super) struct GuardArgs {
     rules_from: RulesFromFlags,
 
     /// Queue number, or a range with one worker each.
-    #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
+    #[arg(long, value_name = "N|A:B", default_value = "0")]
     queue: QueueRange,
     /// Interface to the kernel's queue.
-    #[arg(long, value_name = "NAME", default_value = "libnetfilter_queue", help_heading = "Packets")]
+    #[arg(long, value_name = "NAME", default_value = "libnetfilter_queue")]
     backend: BackendName,
     /// Put the iptables hook up at the start, and take it down at the end. Chains: input, output, forward,
     /// separated by commas.
-    #[arg(long, value_name = "CHAINS", value_delimiter = ',', help_heading = "Packets")]
+    #[arg(long, value_name = "CHAINS", value_delimiter = ',')]
     hook: Vec<BaseChain>,
     /// With --hook: reaction to changes of the hook by others (a firewall's reload, another `hook down`).
     /// `on` restores the hook, `off` only logs the change.
@@ -69,16 +69,16 @@ pub(super) struct GuardArgs {
     hook_repair: OnOffSwitch,
     /// With --hook: leave the hook up at the end of the run. Until the next run packets pass (--on-failure
     /// open) or are dropped (closed). With closed no packet passes during a restart.
-    #[arg(long, requires = "hook", help_heading = "Packets")]
+    #[arg(long, requires = "hook")]
     hook_keep: bool,
     #[command(flatten)]
     families: FamilyFlag,
     /// With --hook: queue only TCP with these source or destination ports (22,80,8000-8010).
-    #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
+    #[arg(long, value_name = "LIST", requires = "hook")]
     ports: Option<PortList>,
     /// With --hook: also queue UDP with these source or destination ports, to inspect QUIC (443) [default:
     /// none].
-    #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
+    #[arg(long, value_name = "LIST", requires = "hook")]
     hook_udp: Option<PortList>,
     #[command(flatten)]
     variant: VariantFlag,
@@ -97,12 +97,12 @@ pub(super) struct GuardArgs {
     max_wait: Option<MaxWait>,
 
     /// Inspect every packet of decided flows, too, instead of letting the kernel pass or drop them.
-    #[arg(long, help_heading = "Verdicts")]
+    #[arg(long)]
     no_offload: bool,
     /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) with an eBPF program, below
     /// connection tracking and all rules. The guard refuses this if it would skip other firewall rules,
     /// address translation, bridges, routing rules or xfrm policies, and stops it if such rules appear later.
-    #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
+    #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload")]
     bypass: Option<BypassConfig>,
     /// With --bypass: limit of flows in the bypass. Evicted flows pass through the hook again.
     #[arg(long, value_name = "N", requires = "bypass",
@@ -110,7 +110,7 @@ pub(super) struct GuardArgs {
     bypass_flows: u32,
     /// Never ban clients in these networks (192.0.2.0/24). The guard also never bans this machine's addresses
     /// and its default gateways.
-    #[arg(long, value_name = "NETS", value_delimiter = ',', help_heading = "Verdicts", value_parser = super::flags::network)]
+    #[arg(long, value_name = "NETS", value_delimiter = ',', value_parser = super::flags::network)]
     ban_exempt: Vec<IpNet>,
     /// Lowest of the two adjacent mark bits to use.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT,
@@ -119,11 +119,11 @@ pub(super) struct GuardArgs {
 
     /// Switch to this user (a name or a number) once queues and sockets are open. The user has no special
     /// rights over files: it must be able to read the rules and to write into the folders of event files.
-    #[arg(long, value_name = "NAME", help_heading = "General", value_parser = UnprivilegedUser::find)]
+    #[arg(long, value_name = "NAME", value_parser = UnprivilegedUser::find)]
     user: Option<UnprivilegedUser>,
     /// Check configuration, rules and fingerprints as a start would, report faults, and exit. Binds no queue
     /// and no socket, and puts no hook up.
-    #[arg(long, help_heading = "General")]
+    #[arg(long)]
     check: bool,
     /// Do not confine the guard to the files and system calls that it needs, for debugging.
     #[arg(long)]
@@ -135,13 +135,13 @@ pub(super) struct GuardArgs {
     /// Take over from the guard that listens at this Unix socket, if there is one, without a gap, and listen
     /// there for the next guard. To upgrade, run the same command again. The old guard exits once the new one
     /// is ready.
-    #[arg(long, value_name = "PATH", help_heading = "General")]
+    #[arg(long, value_name = "PATH")]
     takeover: Option<PathBuf>,
     /// Let the service manager keep queues and flows over a restart (systemd, with a file descriptor store).
     /// A hook of --hook must stay up then (--hook-keep).
-    #[arg(long, help_heading = "General")]
+    #[arg(long)]
     fd_store: bool,
-    #[command(flatten, next_help_heading = "Events")]
+    #[command(flatten)]
     metrics: MetricsFlags,
 }
 
@@ -198,6 +198,7 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<C
     let config = config.inspect_err(|_| guard::close_stored_sockets())?;
     let inspection = &arguments.inspection;
     let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
+    let readers = readers.inspect_err(|_| guard::close_stored_sockets())?;
     let source = rules_from.map(attachments::rule_source);
     let ended = if arguments.check {
         guard::check(&config, &readers, source)

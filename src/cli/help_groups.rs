@@ -80,9 +80,7 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "notify_command",
             "serve",
             "serve_token_file",
-            "serve_htpasswd",
-            "serve_tls_cert",
-            "serve_tls_key",
+            "serve_web_config",
         ],
     ),
 ];

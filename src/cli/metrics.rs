@@ -1,7 +1,7 @@
 //! `--metrics` and access to them.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -24,12 +24,19 @@ pub(super) struct MetricsFlags {
     metrics_web_config: Option<PathBuf>,
 }
 
+/// Reads the web configuration file of this flag, if it was given.
+pub(super) fn read_web_config(
+    flag: &'static str,
+    path: Option<&Path>,
+) -> Result<Option<WebConfig>, CommandFailure> {
+    path.map(|path| WebConfig::read(path).context(flag)).transpose().map_err(CommandFailure::Usage)
+}
+
 impl MetricsFlags {
     /// Returns the configuration, with certificates and key loaded.
     pub(super) fn config(&self) -> Result<Option<MetricsConfig>, CommandFailure> {
         let Some(address) = self.metrics else { return Ok(None) };
-        let read = |path: &PathBuf| WebConfig::read(path).context("--metrics-web-config");
-        let web = self.metrics_web_config.as_ref().map(read).transpose().map_err(CommandFailure::Usage)?;
+        let web = read_web_config("--metrics-web-config", self.metrics_web_config.as_deref())?;
         if web.as_ref().is_some_and(WebConfig::shows_passwords) && !address.ip().to_canonical().is_loopback()
         {
             log_line(

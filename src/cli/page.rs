@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::CommandFailure;
 use super::flags::{InventoryFlags, listen_address};
+use super::metrics::read_web_config;
 use crate::attachments;
 use crate::database::DatabaseLocation;
 use crate::guard::EventReader;
@@ -20,43 +22,36 @@ pub(super) struct PageFlags {
           value_parser = listen_address, requires = "inventory", help_heading = "Page")]
     serve: Option<SocketAddr>,
     /// Require the token in FILE (as a password, or `Authorization: Bearer`).
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "serve",
-        conflicts_with = "serve_htpasswd",
-        help_heading = "Page"
-    )]
-    serve_token_file: Option<PathBuf>,
-    /// Require a login of a user in FILE, which `htpasswd -B` makes.
     #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
-    serve_htpasswd: Option<PathBuf>,
-    /// Certificate chain of TLS, in PEM.
-    #[arg(long, value_name = "FILE", requires = "serve_tls_key", requires = "serve", help_heading = "Page")]
-    serve_tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "serve_tls_cert", help_heading = "Page")]
-    serve_tls_key: Option<PathBuf>,
+    serve_token_file: Option<PathBuf>,
+    /// TLS and users, from a web configuration file of Prometheus' exporters (`tls_server_config`,
+    /// `basic_auth_users`). The file is read at the start.
+    #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
+    serve_web_config: Option<PathBuf>,
 }
 
 impl PageFlags {
     /// Returns the event readers of a guard: its inventory, and the page. `about` names the guard's input.
-    pub(super) fn readers(&self, inventory: &InventoryFlags, about: String) -> Vec<Box<dyn EventReader>> {
-        attachments::readers(inventory.config(about), self.config(inventory.place()))
+    pub(super) fn readers(
+        &self,
+        inventory: &InventoryFlags,
+        about: String,
+    ) -> Result<Vec<Box<dyn EventReader>>, CommandFailure> {
+        Ok(attachments::readers(inventory.config(about), self.config(inventory.place())?))
     }
 
     /// Returns the page's configuration, if there is one.
-    fn config(&self, inventory: Option<&DatabaseLocation>) -> Option<ServeConfig> {
-        Some(ServeConfig {
-            inventory: inventory?.clone(),
-            listen: self.serve?,
+    fn config(&self, inventory: Option<&DatabaseLocation>) -> Result<Option<ServeConfig>, CommandFailure> {
+        let (Some(inventory), Some(listen)) = (inventory, self.serve) else { return Ok(None) };
+        Ok(Some(ServeConfig {
+            inventory: inventory.clone(),
+            listen,
             token_file: self.serve_token_file.clone(),
-            htpasswd: self.serve_htpasswd.clone(),
-            tls: self.serve_tls_cert.clone().zip(self.serve_tls_key.clone()),
+            web: read_web_config("--serve-web-config", self.serve_web_config.as_deref())?,
             scans: None,
             // A guard does not merge batches of other sensors: it inspects packets.
             merges: false,
             flags: ("--serve", "--serve-"),
-        })
+        }))
     }
 }

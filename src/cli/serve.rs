@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::flags::{INVENTORY_FILE, inventory_place, listen_address};
+use super::metrics::read_web_config;
 use super::scan::fleet_scan::preparer;
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
@@ -20,7 +21,7 @@ use crate::serve::{ScanConfig, ScanPermissions, ServeConfig};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall serve --inventory net.db                             then open http://127.0.0.1:8642/
-  bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --htpasswd users --tls-cert cert.pem --tls-key key.pem
+  bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --web-config web.yml
   bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24   start scans of it from the page
   bannerwall serve --inventory postgresql://worker@db/net         all sites of a fleet; merges batches of sensors if its role permits
   curl http://127.0.0.1:8642/api/services?q=product:openssh
@@ -36,17 +37,12 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642", value_parser = listen_address)]
     listen: SocketAddr,
     /// Require the token in FILE (as a password, or `Authorization: Bearer`).
-    #[arg(long, value_name = "FILE", conflicts_with = "htpasswd", help_heading = "Access")]
-    token_file: Option<PathBuf>,
-    /// Require a login of a user in FILE, which `htpasswd -B` makes.
     #[arg(long, value_name = "FILE", help_heading = "Access")]
-    htpasswd: Option<PathBuf>,
-    /// Certificate chain of TLS, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Access")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
-    tls_key: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    /// TLS and users, from a web configuration file of Prometheus' exporters (`tls_server_config`,
+    /// `basic_auth_users`). The file is read at the start.
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
+    web_config: Option<PathBuf>,
     /// Allow scans of this network from the page, once or on a schedule; can be given several times.
     #[arg(long, value_name = "CIDR", help_heading = "Scans")]
     scan_allow: Vec<IpNet>,
@@ -72,8 +68,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<CliExitCode, Com
         inventory: arguments.inventory.clone(),
         listen: arguments.listen,
         token_file: arguments.token_file.clone(),
-        htpasswd: arguments.htpasswd.clone(),
-        tls: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
+        web: read_web_config("--web-config", arguments.web_config.as_deref())?,
         scans,
         merges: true,
         flags: ("--listen", "--"),

@@ -136,7 +136,7 @@ pub(super) fn run(arguments: &TunnelArgs) -> Result<CliExitCode, CommandFailure>
         }
         (None, Some(flags)) => {
             let config = flags.config(arguments, inspection)?;
-            let readers = flags.readers(inspection, &arguments.page);
+            let readers = flags.readers(inspection, &arguments.page)?;
             match tunnel::run(&config, flags.outputs(inspection), readers) {
                 Ok(()) => Ok(CliExitCode::Done),
                 Err(error) if error.is_unsupported() => Err(CommandFailure::unsupported(error)),
@@ -185,9 +185,13 @@ impl TunnelFlags {
     }
 
     /// Returns the event readers; none without `--guard`.
-    fn readers(&self, inspection: &InspectionFlags, page: &PageFlags) -> Vec<Box<dyn EventReader>> {
+    fn readers(
+        &self,
+        inspection: &InspectionFlags,
+        page: &PageFlags,
+    ) -> Result<Vec<Box<dyn EventReader>>, CommandFailure> {
         if !self.guard {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         page.readers(&inspection.inventory, format!("tunnel {}", self.device))
     }

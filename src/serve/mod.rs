@@ -42,7 +42,7 @@ use crate::database::DatabaseLocation;
 use crate::fleet::BackgroundMerge;
 use crate::inventory::{InventoryDatabase, own_name};
 use crate::privileges::{FILES, leave_root_or_warn};
-use crate::web::bind;
+use crate::web::{WebConfig, WebUsers, bind};
 
 /// Limit of a request's body, in bytes: rules to test.
 const BODY: usize = 1 << 20;
@@ -56,10 +56,8 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// File with the token to require.
     pub token_file: Option<PathBuf>,
-    /// File with users and password hashes.
-    pub htpasswd: Option<PathBuf>,
-    /// Files with certificates and key for TLS, in PEM.
-    pub tls: Option<(PathBuf, PathBuf)>,
+    /// TLS, and users with password hashes.
+    pub web: Option<WebConfig>,
     /// Scans that the page may start.
     pub scans: Option<ScanConfig>,
     /// True to merge batches of a fleet's sensors in the background.
@@ -135,9 +133,8 @@ impl ServeConfig {
 
     fn access(&self) -> Result<(LoginMethod, Option<Arc<ServerConfig>>), ServeError> {
         let (address, flags) = (self.listen, self.flags);
-        let login = self.login()?;
-        let tls = self.tls.as_ref();
-        let tls = tls.map(|(certificates, key)| server::tls(flags.1, certificates, key)).transpose()?;
+        let (tls, users) = self.web.as_ref().map(WebConfig::parts).unwrap_or_default();
+        let login = self.login(users)?;
         // A password or token must not cross the network in clear text.
         if !address.ip().to_canonical().is_loopback() && tls.is_none() {
             return Err(ServeError::NoTls { address, flags });
@@ -147,8 +144,7 @@ impl ServeConfig {
 
     /// Returns the files that are read at the start.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        let tls = self.tls.iter().flat_map(|(certificates, key)| [certificates, key]);
-        self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
+        self.token_file.iter().map(PathBuf::as_path)
     }
 
     /// Returns the page's access to the queue of scans, if any are permitted. The page's scans wait for a
@@ -160,15 +156,15 @@ impl ServeConfig {
         Ok(Some(Arc::new(PageScans::start(config, &self.inventory, pool)?)))
     }
 
-    fn login(&self) -> Result<LoginMethod, ServeError> {
+    fn login(&self, users: Option<Arc<WebUsers>>) -> Result<LoginMethod, ServeError> {
         let (address, flags) = (self.listen, self.flags);
-        let fault = |name: &str| {
-            let flag = format!("{}{name}", flags.1);
-            move |error| ServeError::Access { flag, error }
-        };
-        match (&self.token_file, &self.htpasswd) {
-            (Some(path), _) => LoginMethod::token(path).map_err(fault("token-file")),
-            (None, Some(path)) => LoginMethod::users(path).map_err(fault("htpasswd")),
+        match (&self.token_file, users) {
+            (Some(_), Some(_)) => Err(ServeError::TwoLogins { flags }),
+            (Some(path), None) => LoginMethod::token(path).map_err(|error| {
+                let flag = format!("{}token-file", flags.1);
+                ServeError::Access { flag, error }
+            }),
+            (None, Some(users)) => Ok(LoginMethod::Users(users)),
             (None, None) if address.ip().to_canonical().is_loopback() => Ok(LoginMethod::Local),
             (None, None) => Err(ServeError::NoLogin { address, flags }),
         }

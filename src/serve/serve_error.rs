@@ -1,7 +1,6 @@
 //! Error of serving the page.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use super::access::AccessError;
 use super::scans::ScanStartError;
@@ -11,7 +10,7 @@ use crate::inventory::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Everyone who can reach the address would see the inventory.
-    #[error("{} {address}: other machines can reach this address: pass {own}token-file or {own}htpasswd", flags.0, own = flags.1)]
+    #[error("{} {address}: other machines can reach this address: pass {own}token-file, or {own}web-config with basic_auth_users", flags.0, own = flags.1)]
     NoLogin {
         /// Address.
         address: SocketAddr,
@@ -19,7 +18,7 @@ pub enum ServeError {
         flags: (&'static str, &'static str),
     },
     /// Passwords and data would be sent unencrypted.
-    #[error("{} {address}: other machines can reach this address: pass {own}tls-cert and {own}tls-key", flags.0, own = flags.1)]
+    #[error("{} {address}: other machines can reach this address: pass {own}web-config with tls_server_config", flags.0, own = flags.1)]
     NoTls {
         /// Address.
         address: SocketAddr,
@@ -29,7 +28,7 @@ pub enum ServeError {
     /// The inventory is unreadable.
     #[error("--inventory {0}")]
     Inventory(#[from] StoreError),
-    /// Token or users are unreadable.
+    /// The token is unreadable.
     #[error("{flag} {error}")]
     Access {
         /// Flag of the file.
@@ -37,15 +36,11 @@ pub enum ServeError {
         /// Reason.
         error: AccessError,
     },
-    /// Certificates or key are invalid.
-    #[error("{flag} {}: {why}", path.display())]
-    Tls {
-        /// Flag of the file.
-        flag: String,
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        why: String,
+    /// It is unclear whether both are required.
+    #[error("{own}token-file and users in {own}web-config exclude each other", own = flags.1)]
+    TwoLogins {
+        /// See [`ServeConfig::flags`](super::ServeConfig::flags).
+        flags: (&'static str, &'static str),
     },
     /// The address cannot be bound.
     #[error("{flag}: cannot listen on {address}: {error}")]

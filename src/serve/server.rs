@@ -1,7 +1,6 @@
 //! Server of the page: its limits, and the confinement of its threads.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::serve_error::ServeError;
 use crate::confinement::Confinement;
 use crate::fleet::BackgroundMerge;
 use crate::privileges::{FILES, keep_or_warn};
-use crate::web::{TlsFileError, TlsFileKind, WebServerLimits, WebTlsSettings};
+use crate::web::WebServerLimits;
 
 /// Live pages stay for an hour and reconnect. Threads are for queries of the inventory and for passwords.
 const LIMITS: WebServerLimits = WebServerLimits {
@@ -29,18 +28,6 @@ const LIMITS: WebServerLimits = WebServerLimits {
 pub struct PageServer {
     web: crate::web::WebServer,
     _merging: Option<BackgroundMerge>,
-}
-
-/// Loads certificates and key from PEM files.
-///
-/// # Errors
-///
-/// A file is unreadable or invalid; the message names the flag.
-pub(super) fn tls(flags: &str, certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, ServeError> {
-    WebTlsSettings::new(certificates, key).config().map_err(|TlsFileError { file, path, why }| {
-        let name = if file == TlsFileKind::Key { "tls-key" } else { "tls-cert" };
-        ServeError::Tls { flag: format!("{flags}{name}"), path, why }
-    })
 }
 
 impl PageServer {

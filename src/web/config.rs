@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::{ClientCertificates, TlsFileError, TlsFileKind, WebTlsSettings, WebUsers};
+use super::WebUsers;
+use super::tls::{ClientCertificates, TlsFileError, TlsFileKind, WebTlsSettings};
 
 /// Limit of the file's size, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -156,9 +157,10 @@ impl TlsSection {
         let authorities = clients.as_ref().map(|(file, wanted)| (place(file), *wanted));
         let (chain, own) = (place(certificates), place(key));
         let tls = WebTlsSettings {
+            certificates: &chain,
+            key: &own,
             clients: authorities.as_ref().map(|(path, wanted)| (path.as_path(), *wanted)),
             versions: self.versions()?,
-            ..WebTlsSettings::new(&chain, &own)
         };
         let config = tls.config().map_err(|TlsFileError { file, path, why }| {
             let told = match file {

@@ -21,5 +21,4 @@ pub(crate) use login::LoginLayer;
 pub(crate) use login_failures::LoginFailures;
 pub(crate) use rate_limit::AddressRateLimits;
 pub(crate) use server::{PeerAddress, WebServer, WebServerLimits, bind};
-pub(crate) use tls::{ClientCertificates, TlsFileError, TlsFileKind, WebTlsSettings};
 pub(crate) use users::WebUsers;

@@ -12,20 +12,20 @@ use crate::tls;
 
 /// TLS settings of a server; files are in PEM.
 #[derive(Debug, Clone)]
-pub(crate) struct WebTlsSettings<'a> {
+pub(super) struct WebTlsSettings<'a> {
     /// Certificate chain, the server's own first.
-    pub(crate) certificates: &'a Path,
+    pub(super) certificates: &'a Path,
     /// Private key of the first certificate.
-    pub(crate) key: &'a Path,
+    pub(super) key: &'a Path,
     /// Authorities of clients' certificates, and whether one is required.
-    pub(crate) clients: Option<(&'a Path, ClientCertificates)>,
+    pub(super) clients: Option<(&'a Path, ClientCertificates)>,
     /// Enabled versions: TLS 1.2, TLS 1.3.
-    pub(crate) versions: (bool, bool),
+    pub(super) versions: (bool, bool),
 }
 
 /// Requirement of a client's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClientCertificates {
+pub(super) enum ClientCertificates {
     /// Optional.
     IfGiven,
     /// Required.
@@ -34,7 +34,7 @@ pub(crate) enum ClientCertificates {
 
 /// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TlsFileKind {
+pub(super) enum TlsFileKind {
     /// The server's chain.
     Certificates,
     /// The server's private key.
@@ -45,13 +45,13 @@ pub(crate) enum TlsFileKind {
 
 /// Error of a file.
 #[derive(Debug)]
-pub(crate) struct TlsFileError {
+pub(super) struct TlsFileError {
     /// Kind of the file.
-    pub(crate) file: TlsFileKind,
+    pub(super) file: TlsFileKind,
     /// Path of the file.
-    pub(crate) path: PathBuf,
+    pub(super) path: PathBuf,
     /// Reason.
-    pub(crate) why: String,
+    pub(super) why: String,
 }
 
 impl TlsFileError {
@@ -63,17 +63,12 @@ impl TlsFileError {
 const BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 impl<'a> WebTlsSettings<'a> {
-    /// Returns settings with certificates and key, without clients' certificates.
-    pub(crate) const fn new(certificates: &'a Path, key: &'a Path) -> Self {
-        Self { certificates, key, clients: None, versions: (true, true) }
-    }
-
     /// Loads the files.
     ///
     /// # Errors
     ///
     /// A file is unreadable or invalid.
-    pub(crate) fn config(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
+    pub(super) fn config(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
         let chain = tls::certificates(self.certificates).map_err(|error| self.fault(&error))?;
         let key = tls::private_key(self.key);
         let key = key.map_err(|error| TlsFileError::new(TlsFileKind::Key, self.key, &error))?;

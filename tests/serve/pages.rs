@@ -215,8 +215,12 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
     let token = "0123456789abcdef0123";
     place.file("token", &format!("{token}\n"));
     place.file("short", "secret\n");
-    place.file("users", &format!("ann:{}\n", bcrypt::hash("right", 4).expect("a hash")));
-    place.file("old", "ann:$apr1$abc$def\n");
+    let users = format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("right", 4).expect("a hash"));
+    let tls = "tls_server_config:\n  cert_file: cert\n  key_file: key\n";
+    place.file("users.yml", &users);
+    place.file("tls.yml", tls);
+    place.file("web.yml", &format!("{tls}{users}"));
+    place.file("old.yml", "basic_auth_users:\n  ann: $apr1$abc$def\n");
     let certificate = Command::new("openssl")
         .args(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -keyout key -out cert"
@@ -228,16 +232,15 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
         .expect("openssl is installed");
     assert!(certificate.status.success());
     for (flags, said) in [
-        ("--listen 192.0.2.1:0", "pass --token-file or --htpasswd"),
-        ("--listen 0.0.0.0:0 --token-file token", "pass --tls-cert and --tls-key"),
-        ("--listen [::]:0 --tls-cert cert --tls-key key", "pass --token-file or --htpasswd"),
+        ("--listen 192.0.2.1:0", "pass --token-file, or --web-config with basic_auth_users"),
+        ("--listen 0.0.0.0:0 --token-file token", "pass --web-config with tls_server_config"),
+        ("--listen 0.0.0.0:0 --web-config users.yml", "pass --web-config with tls_server_config"),
+        ("--listen [::]:0 --web-config tls.yml", "pass --token-file, or --web-config with basic_auth_users"),
         ("--token-file short", "--token-file short: a token needs at least 16 characters"),
         ("--token-file nowhere", "--token-file nowhere: No such file"),
-        ("--htpasswd old", "--htpasswd old:1: only bcrypt"),
-        ("--tls-cert cert --tls-key token", "--tls-key token: "),
-        ("--tls-cert token --tls-key key", "--tls-cert token: the file has no certificate"),
-        ("--tls-cert cert", "--tls-key"),
-        ("--token-file token --htpasswd users", "cannot be used with"),
+        ("--web-config old.yml", "--web-config: old.yml:2: basic_auth_users: ann: not a bcrypt hash"),
+        ("--web-config nowhere", "--web-config: nowhere: No such file"),
+        ("--token-file token --web-config users.yml", "exclude each other"),
     ] {
         let output = place.serve(&flags.split(' ').collect::<Vec<_>>()).output().expect("it runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -276,7 +279,7 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
         "who has the token is of the same address"
     );
 
-    let flags = ["--listen", "0.0.0.0:0", "--htpasswd", "users", "--tls-cert", "cert", "--tls-key", "key"];
+    let flags = ["--listen", "0.0.0.0:0", "--web-config", "web.yml"];
     let (_process, url) = place.site(&flags);
     let port = url.trim_end_matches('/').rsplit(':').next().expect("a port").to_owned();
     let url = format!("https://localhost:{port}/api/overview");

@@ -5,8 +5,6 @@
 //! token or a password (`Authorization: Bearer` or `Basic`). Requests that change something must come from
 //! the page itself.
 
-mod htpasswd;
-
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +36,7 @@ pub(super) enum LoginMethod {
     /// Token, stored as a digest.
     Token([u8; 32]),
     /// User name and password.
-    Users(WebUsers),
+    Users(Arc<WebUsers>),
 }
 
 /// Error of reading a login.
@@ -55,19 +53,6 @@ pub enum AccessError {
     /// The token could be guessed.
     #[error("{}: a token needs at least {TOKEN} characters: create one with `openssl rand -hex 32`", .0.display())]
     Token(PathBuf),
-    /// Invalid line of an htpasswd file.
-    #[error("{}:{line}: {why}", path.display())]
-    Line {
-        /// Path of the file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Reason.
-        why: &'static str,
-    },
-    /// Empty htpasswd file.
-    #[error("{}: the file has no users: add one with `htpasswd -B -c FILE NAME`", .0.display())]
-    Nobody(PathBuf),
 }
 
 /// Access control of requests.
@@ -101,15 +86,6 @@ impl LoginMethod {
         // Only a hash stays in memory, and hashes have one length, as a comparison in constant time
         // requires.
         Ok(Self::Token(Sha256::digest(token).into()))
-    }
-
-    /// Reads the users of an htpasswd file.
-    ///
-    /// # Errors
-    ///
-    /// The file is unreadable, or has an invalid line.
-    pub(super) fn users(path: &Path) -> Result<Self, AccessError> {
-        htpasswd::read(path, &read(path)?).map(Self::Users)
     }
 }
 
