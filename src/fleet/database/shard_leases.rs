@@ -126,12 +126,6 @@ impl FleetDatabase {
         self.beside.link().sole(query, values, read)
     }
 
-    /// Returns the numbers of a scan's limits.
-    pub(in crate::fleet) fn limits(&self, scan: i64) -> Result<Vec<i64>, DatabaseError> {
-        let query = "SELECT number FROM fleet_limits WHERE scan = ?1 ORDER BY number";
-        self.beside.link().all(query, values![scan], |row| row.get(0))
-    }
-
     /// Returns the oldest scan with a free shard, except these.
     pub(in crate::fleet) fn next_scan(
         &self,

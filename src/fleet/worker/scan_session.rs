@@ -50,11 +50,8 @@ pub(super) fn run(
     scan: i64,
     read: &OrderTranslator<'_>,
 ) -> Result<(), ScanStopReason> {
-    let told = worker.query_until_stopped(|queue| {
-        let order = queue.order(scan)?;
-        queue.limits(scan).map(|limits| (order, limits))
-    });
-    let Some((ordered, limits)) = told else { return Err(ScanStopReason::Stopped) };
+    let ordered = worker.query_until_stopped(|queue| queue.order(scan));
+    let Some(ordered) = ordered else { return Err(ScanStopReason::Stopped) };
     let ScanAssignment { order, rate, shards, about } = match ordered {
         Ok(ordered) => ordered,
         Err(error) => return fail(worker, scan, error),
@@ -84,7 +81,7 @@ pub(super) fn run(
     let nets: Vec<IpNet> = networks.iter().map(|(_, network)| *network).collect();
     let supply = TargetSupply::new(set, (order.seed, shards), &nets, Arc::clone(&tally.waiting));
     let lease = worker.config.lease;
-    let of_all = limits.contains(&0).then(|| RateShare::new(0));
+    let of_all = rate.map(|_| RateShare::new(0));
     let leader = ScanLeader {
         worker,
         scan,
