@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+use super::config::OnFailure;
+use super::context::{EngineSettings, InspectionSession, SharedState, merge};
+use super::decision::{BanRequest, PacketInput};
+use super::dialogue::{DialogueFinding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
+use super::event_quota;
+use super::flow_facts::FlowFacts;
+use super::outcome::{FlowStop, PacketOutcome};
+use super::report_limit::{ReportLimit, is_grave};
 use crate::banner::{Banner, RequestHead};
 use crate::event::{
     AlertFacts, AnomalyFacts, ApplicationFacts, DropFacts, DropReason, Event, EventKind, EventSink,
@@ -12,15 +20,6 @@ use crate::packet::{Datagram, Segment};
 use crate::rules::{
     AlertContext, BannerContext, BannerSender, BannerStage, Policy, PolicyRuleResult, Rule, RuleMatch,
 };
-
-use super::config::OnFailure;
-use super::context::{EngineSettings, InspectionSession, SharedState, merge};
-use super::decision::{BanRequest, PacketInput};
-use super::dialogue::{DialogueFinding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
-use super::event_quota;
-use super::flow_facts::FlowFacts;
-use super::outcome::{FlowStop, PacketOutcome};
-use super::report_limit::{ReportLimit, is_grave};
 
 /// Everything that judging one packet's banners takes.
 pub(super) struct BannerInspector<'e> {
