@@ -11,13 +11,13 @@ const LONGEST: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct OutageTracker {
     pauses: Backoff,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl OutageTracker {
     /// Creates the state of a server that is reachable, with the first pause after a failure.
     pub const fn new(first: Duration) -> Self {
-        Self { pauses: Backoff::new(first, LONGEST), is_told: false }
+        Self { pauses: Backoff::new(first, LONGEST), is_reported: false }
     }
 
     /// Sets the longest pause.
@@ -25,10 +25,10 @@ impl OutageTracker {
         Self { pauses: self.pauses.up_to(longest), ..self }
     }
 
-    /// Records a failure. Calls `tell` at the first one, and returns the pause before the next attempt.
-    pub fn record_failure(&mut self, tell: impl FnOnce()) -> Duration {
-        if !std::mem::replace(&mut self.is_told, true) {
-            tell();
+    /// Records a failure. Calls `report` at the first one, and returns the pause before the next attempt.
+    pub fn record_failure(&mut self, report: impl FnOnce()) -> Duration {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            report();
         }
         self.pauses.next_delay()
     }
@@ -36,7 +36,7 @@ impl OutageTracker {
     /// Records a success; returns true if a failure had been reported.
     pub fn record_success(&mut self) -> bool {
         self.pauses.reset();
-        std::mem::take(&mut self.is_told)
+        std::mem::take(&mut self.is_reported)
     }
 }
 

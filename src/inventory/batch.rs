@@ -441,7 +441,7 @@ mod tests {
         RunDescription {
             source: "guard",
             once: false,
-            tells: false,
+            reports_changes: false,
             sensor: "east".into(),
             about: "queue 0".into(),
         }

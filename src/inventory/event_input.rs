@@ -74,7 +74,7 @@ impl RecordConfig {
         let run = RunDescription {
             source: source.name(),
             once: source == EventSource::Replay,
-            tells: telling.as_events || !telling.receivers.is_empty(),
+            reports_changes: telling.as_events || !telling.receivers.is_empty(),
             sensor: self.sensor.clone(),
             about: self.about.clone(),
         };
@@ -118,7 +118,7 @@ impl RecordConfig {
             EventSource::Scan => Arc::new(store.known_servers()?),
             EventSource::Guard | EventSource::Replay => Arc::default(),
         };
-        let outlet = if run.tells {
+        let outlet = if run.reports_changes {
             let outputs = if telling.as_events { outputs } else { Vec::new() };
             let learned =
                 telling.learn_for.map(|age| store.begun().map(|begun| begun.after(age))).transpose()?;
@@ -185,7 +185,7 @@ impl RecordConfig {
             },
         };
         let asked = [
-            (run.tells, "a role that may read reports changes (`inventory changes`, the page)"),
+            (run.reports_changes, "a role that may read reports changes (`inventory changes`, the page)"),
             (self.keep.is_some(), "use `inventory prune` instead of --keep"),
             (self.gone_after.is_some(), "--gone-after needs a role that may read"),
         ];

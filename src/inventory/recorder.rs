@@ -46,7 +46,7 @@ const LOOKING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 #[derive(Debug)]
 struct RecentSighting {
     software: NamedSoftware,
-    told: Timestamp,
+    reported: Timestamp,
     first: Timestamp,
     last: Timestamp,
     /// Number of sightings that are not written.
@@ -300,8 +300,8 @@ impl SightingRecorder {
             recent.add(at);
             // The first sighting was written at once. Repetitions are only counted, so a busy server
             // costs one record a minute.
-            if at.since(recent.told) >= QUIET {
-                recent.told = at;
+            if at.since(recent.reported) >= QUIET {
+                recent.reported = at;
                 let record = recent.take(&key);
                 self.push(record);
             }
@@ -320,7 +320,7 @@ impl SightingRecorder {
             last: at,
             count: 1,
         };
-        self.recent.insert(key, RecentSighting { software, told: at, first: at, last: at, count: 0 });
+        self.recent.insert(key, RecentSighting { software, reported: at, first: at, last: at, count: 0 });
         self.push(record);
     }
 
@@ -335,7 +335,7 @@ impl SightingRecorder {
         // The entries stay, with a count of zero, so that the next sighting is still a repetition.
         let counted = self.recent.iter_mut().filter(|(_, recent)| recent.count > 0);
         self.batch.extend(counted.map(|(key, recent)| {
-            recent.told = recent.last;
+            recent.reported = recent.last;
             recent.take(key)
         }));
     }

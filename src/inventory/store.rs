@@ -27,7 +27,7 @@ pub struct RunDescription {
     /// twice.
     pub once: bool,
     /// True if changes are wanted.
-    pub tells: bool,
+    pub reports_changes: bool,
     /// The name of the sensor.
     pub sensor: String,
     /// Description of the targets or files, for a person.
@@ -40,7 +40,7 @@ pub(super) struct WriteResult {
     /// Number of written records, from the first on. It is less than all if an earlier call wrote these
     /// but its answer was lost. The caller writes the others again.
     pub(super) records: usize,
-    /// The changes that they caused, if the run [wants](RunDescription::tells) them.
+    /// The changes that they caused, if the run [wants](RunDescription::reports_changes) them.
     pub(super) changes: Vec<InventoryChange>,
 }
 

@@ -65,8 +65,8 @@ impl SensorInbox {
     /// # Errors
     /// The database returns an error.
     pub(in crate::inventory) fn send_heartbeat(&self) -> Result<(), StoreError> {
-        let told = self.beside.link().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
-        told.map(drop).map_err(|error| self.beside.fault(error))
+        let sent = self.beside.link().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
+        sent.map(drop).map_err(|error| self.beside.fault(error))
     }
 
     /// Turns the connection into a writer of the inventory, if the role is no sensor's.

@@ -64,8 +64,8 @@ impl TableClient {
         work: impl FnOnce(&DatabaseConnection) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
         let transaction = self.link().begin_concurrent()?;
-        let told = work(&transaction)?;
-        transaction.commit().map(|()| told)
+        let outcome = work(&transaction)?;
+        transaction.commit().map(|()| outcome)
     }
 
     /// Reconnects if the connection is lost.

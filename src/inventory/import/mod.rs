@@ -88,7 +88,7 @@ impl FileImporter {
     /// # Errors
     /// See [`StoreError`].
     pub fn open(place: &DatabaseLocation, sensor: String, about: String) -> Result<Self, StoreError> {
-        let run = RunDescription { source: "import", once: true, tells: false, sensor, about };
+        let run = RunDescription { source: "import", once: true, reports_changes: false, sensor, about };
         Ok(Self {
             writer: RunWriter::open(place, &run)?,
             batch: Vec::new(),

@@ -63,10 +63,10 @@ impl Way {
         *self.mode.lock().unwrap() = mode;
     }
 
-    /// A run that tells changes.
+    /// A run that reports changes.
     fn writer(&self) -> RunWriter {
         let (sensor, about) = ("edge".to_owned(), String::new());
-        let run = RunDescription { source: "guard", once: false, tells: true, sensor, about };
+        let run = RunDescription { source: "guard", once: false, reports_changes: true, sensor, about };
         RunWriter::open(&self.place.place, &run).unwrap()
     }
 

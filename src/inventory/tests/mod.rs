@@ -147,7 +147,7 @@ impl Place {
         let run = RunDescription {
             source: source.name(),
             once: source == EventSource::Replay,
-            tells: false,
+            reports_changes: false,
             sensor: "edge".to_owned(),
             about: String::new(),
         };

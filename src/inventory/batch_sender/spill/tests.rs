@@ -19,7 +19,7 @@ fn run() -> RunDescription {
     RunDescription {
         source: "guard",
         once: false,
-        tells: false,
+        reports_changes: false,
         sensor: "east".into(),
         about: "queue 0".into(),
     }

@@ -31,7 +31,7 @@ pub(super) struct BatchWriter<'a> {
     /// Services whose banner has changed.
     pub(super) changed: Vec<(i64, i64)>,
     /// Numbers that this batch adds to rules.
-    pub(super) told: AHashMap<String, RuleTotals>,
+    pub(super) totals: AHashMap<String, RuleTotals>,
 }
 
 impl RowCache {
@@ -54,7 +54,7 @@ impl RowCache {
 
 impl<'a> BatchWriter<'a> {
     pub(super) fn new(link: &'a DatabaseConnection, memory: &'a mut RowCache, sensor: i64) -> Self {
-        Self { link, memory, sensor, changed: Vec::new(), told: AHashMap::new() }
+        Self { link, memory, sensor, changed: Vec::new(), totals: AHashMap::new() }
     }
 
     pub(super) fn record(&mut self, record: &SightingRecord) -> Result<(), DatabaseError> {

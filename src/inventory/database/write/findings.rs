@@ -50,7 +50,7 @@ impl BatchWriter<'_> {
         )?;
         self.memory.ahead.cache_finding(service, &finding.rule);
         let is_new = before != Some(true);
-        let tally = self.told.entry(finding.rule.clone()).or_default();
+        let tally = self.totals.entry(finding.rule.clone()).or_default();
         (tally.title, tally.severity) = (finding.title.clone(), finding.severity);
         tally.services += i64::from(is_new);
         tally.gone -= i64::from(is_new && before.is_some());
@@ -84,11 +84,11 @@ impl BatchWriter<'_> {
         for (service, at) in changed {
             for rule in gone.remove(&service).unwrap_or_default() {
                 self.change(at, "finding_gone", service, (None, None), Some(&rule))?;
-                let tally = self.told.entry(rule).or_default();
+                let tally = self.totals.entry(rule).or_default();
                 (tally.services, tally.gone) = (tally.services - 1, tally.gone + 1);
             }
         }
-        for (rule, tally) in std::mem::take(&mut self.told) {
+        for (rule, tally) in std::mem::take(&mut self.totals) {
             tally.write(self.link, &rule)?;
         }
         Ok(())

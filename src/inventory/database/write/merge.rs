@@ -33,7 +33,7 @@ pub struct BatchMerger {
     database: InventoryDatabase,
     memory: RowCache,
     /// Sightings of rows before runs that count once.
-    told: VecDeque<SightingBaseline>,
+    baselines: VecDeque<SightingBaseline>,
 }
 
 /// Sightings of rows before a run.
@@ -50,7 +50,7 @@ impl BatchMerger {
     /// See [`StoreError`].
     pub fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
         let database = InventoryDatabase::create(place)?;
-        Ok(Self { database, memory: RowCache::default(), told: VecDeque::new() })
+        Ok(Self { database, memory: RowCache::default(), baselines: VecDeque::new() })
     }
 
     /// Merges the batches that `take` returns, in one transaction with the work of `take`.
@@ -104,10 +104,11 @@ impl BatchMerger {
             let sensor = entered(&transaction, one)?;
             self.memory.counts_once = one.batch.once;
             let run = format!("{}/{}", one.sensor, one.stream);
-            let told = recall(&mut self.told, run);
-            self.memory.told = told.rows;
+            let baseline = recall(&mut self.baselines, run);
+            self.memory.counted = baseline.rows;
             let outcome = self.memory.write(&transaction, &one.batch.records, sensor);
-            self.told.push_back(SightingBaseline { rows: std::mem::take(&mut self.memory.told), ..told });
+            self.baselines
+                .push_back(SightingBaseline { rows: std::mem::take(&mut self.memory.counted), ..baseline });
             outcome?;
             end(&transaction, one, sensor)?;
         }
@@ -118,12 +119,12 @@ impl BatchMerger {
 }
 
 /// Returns the cached sightings of a run.
-fn recall(told: &mut VecDeque<SightingBaseline>, run: String) -> SightingBaseline {
-    if let Some(known) = told.iter().position(|it| it.run == run).and_then(|at| told.remove(at)) {
+fn recall(baselines: &mut VecDeque<SightingBaseline>, run: String) -> SightingBaseline {
+    if let Some(known) = baselines.iter().position(|it| it.run == run).and_then(|at| baselines.remove(at)) {
         return known;
     }
-    if told.len() >= REMEMBERED {
-        told.pop_front();
+    if baselines.len() >= REMEMBERED {
+        baselines.pop_front();
     }
     SightingBaseline { run, rows: AHashMap::new() }
 }

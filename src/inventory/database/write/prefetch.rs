@@ -21,9 +21,9 @@ impl RowCache {
         sensor: i64,
     ) -> Result<(), DatabaseError> {
         if !self.holds(link, batch)? {
-            let told = std::mem::take(&mut self.told);
+            let counted = std::mem::take(&mut self.counted);
             self.forget();
-            self.told = told;
+            self.counted = counted;
         }
         self.ahead = PrefetchedRows { is_known: true, ..PrefetchedRows::default() };
         self.look_up_hosts_and_services(link, batch)?;
@@ -209,7 +209,7 @@ impl RowCache {
         if self.counts_once {
             for (service, banner) in asked {
                 let own = own_times.get(&(service, banner)).copied().flatten();
-                self.told.entry(CountedRow::Sighting { service, banner }).or_insert(own);
+                self.counted.entry(CountedRow::Sighting { service, banner }).or_insert(own);
             }
         }
         Ok(())

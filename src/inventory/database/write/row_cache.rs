@@ -22,7 +22,7 @@ pub(super) struct RowCache {
     /// True if sightings from before a time already recorded are not counted again.
     pub(super) counts_once: bool,
     /// First and last sighting of rows before this run.
-    pub(super) told: AHashMap<CountedRow, Option<(i64, i64)>>,
+    pub(super) counted: AHashMap<CountedRow, Option<(i64, i64)>>,
 }
 
 /// A row of a service.
@@ -100,8 +100,8 @@ impl RowCache {
         if self.banners.len() > REMEMBERED {
             self.banners.clear();
         }
-        if self.told.len() > REMEMBERED {
-            self.told.clear();
+        if self.counted.len() > REMEMBERED {
+            self.counted.clear();
         }
     }
 }

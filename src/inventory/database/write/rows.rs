@@ -173,12 +173,12 @@ impl BatchWriter<'_> {
         if !self.memory.counts_once {
             return Ok(false);
         }
-        let known = match self.memory.told.get(row) {
+        let known = match self.memory.counted.get(row) {
             Some(known) => *known,
             None => {
                 let is_new = row.service().is_some_and(|service| self.memory.ahead.is_new(service));
                 let known = if is_new { None } else { self.times(row)? };
-                self.memory.told.insert(row.clone(), known);
+                self.memory.counted.insert(row.clone(), known);
                 known
             }
         };

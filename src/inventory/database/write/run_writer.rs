@@ -28,7 +28,7 @@ pub(in crate::inventory) struct RunWriter {
     run: i64,
     sensor: i64,
     /// True if changes are wanted.
-    tells: bool,
+    reports_changes: bool,
     /// Number of writes that may cause changes.
     batches: i64,
     /// A write whose answer was lost.
@@ -95,7 +95,7 @@ impl RunWriter {
             database,
             run: run_id,
             sensor,
-            tells: run.tells,
+            reports_changes: run.reports_changes,
             batches: 0,
             unanswered: None,
             is_held: true,
@@ -158,7 +158,7 @@ impl RunWriter {
         }
         let before = latest_number(&transaction)?;
         self.memory.write(&transaction, batch, self.sensor)?;
-        let changes = if self.tells { changes_since(&transaction, before)? } else { Vec::new() };
+        let changes = if self.reports_changes { changes_since(&transaction, before)? } else { Vec::new() };
         count(&transaction, self.run, self.batches + 1)?;
         self.unanswered = Some(UncertainWrite { batch: Some((batch.len(), last.clone())), changes });
         transaction.commit()?;
@@ -215,9 +215,9 @@ impl RunWriter {
         let outcome = self.revive().and_then(|()| match work(self) {
             Err(error) if self.is_cut_off(&error) => {
                 // Sightings before this run stay valid.
-                let told = std::mem::take(&mut self.memory.told);
+                let counted = std::mem::take(&mut self.memory.counted);
                 self.memory.forget();
-                self.memory.told = told;
+                self.memory.counted = counted;
                 self.revive()?;
                 work(self)
             }
@@ -272,7 +272,7 @@ fn count(link: &DatabaseConnection, run: i64, number: i64) -> Result<(), Databas
 impl RunWriter {
     /// The next sightings are from another source than the earlier ones.
     pub(in crate::inventory) fn forget_counted(&mut self) {
-        self.memory.told.clear();
+        self.memory.counted.clear();
     }
 }
 
@@ -389,8 +389,11 @@ impl RunWriter {
                 ],
             )?;
         }
-        let changes =
-            self.tells.then(|| changes_since(&transaction, latest)).transpose()?.unwrap_or_default();
+        let changes = self
+            .reports_changes
+            .then(|| changes_since(&transaction, latest))
+            .transpose()?
+            .unwrap_or_default();
         count(&transaction, self.run, self.batches + 1)?;
         self.memory.services.clear();
         self.unanswered = Some(UncertainWrite { batch: None, changes });

@@ -44,7 +44,7 @@ impl TransactionalWriter {
         let run = RunDescription {
             source: crate::event::EventSource::Scan.name(),
             once: false,
-            tells: false,
+            reports_changes: false,
             sensor: sensor.to_owned(),
             about: about.to_owned(),
         };
