@@ -2,10 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use super::netlink_message::{
-    AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages,
-};
+use super::netlink_message::{AnswerMessage, AnswerSubject, MalformedMessage, QueueMessage, messages};
 use super::outgoing_messages::OutgoingMessages;
+use super::packet::PendingVerdict;
 use super::{MAXIMUM_COPY_RANGE, Packet, Queue, QueueCounters, is_shortage, send_with_retry};
 use crate::error::{CallError, QueueError};
 
@@ -58,7 +57,8 @@ impl<'queue> PacketBatch<'queue> {
                     counters.malformed += u64::from(cut);
                     counters.missed += last_packet.map_or(0, |last| missed(last, message.id));
                     *last_packet = Some(message.id);
-                    return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
+                    let pending = PendingVerdict::new(message.id, outgoing, counters, *failure);
+                    return Some(Packet { message, pending });
                 }
                 Ok(QueueMessage::Answer(answer)) => {
                     // ENODEV: no such queue. EPERM: it belongs to another socket
@@ -71,10 +71,12 @@ impl<'queue> PacketBatch<'queue> {
                     counters.malformed += 1;
                     // Without a number no verdict can be given. With one, the failure verdict frees the
                     // packet.
-                    let Some(id) = packet else { continue };
+                    let Some(id) = packet else {
+                        outgoing.separate_verdicts();
+                        continue;
+                    };
                     counters.packets += 1;
-                    let message = PacketMessage { id, ..Default::default() };
-                    drop(Packet { message, outgoing, counters, failure: *failure, answered: false });
+                    drop(PendingVerdict::new(id, outgoing, counters, *failure));
                 }
             }
         }
@@ -137,11 +139,12 @@ fn flush(
     outgoing: &mut OutgoingMessages,
     counters: &mut QueueCounters,
 ) -> Result<(), CallError> {
-    if outgoing.octets().is_empty() {
+    let messages = outgoing.octets();
+    if messages.is_empty() {
         return Ok(());
     }
     // One send for all verdicts: the kernel handles them one by one within the call.
-    let result = send_with_retry(socket, outgoing.octets(), counters);
+    let result = send_with_retry(socket, messages, counters);
     counters.sends += 1;
     if result.is_err() {
         counters.unsent += outgoing.verdicts();

@@ -156,7 +156,8 @@ pub struct QueueCounters {
     pub sends: u64,
     /// Packets that the kernel numbered and that never came, because the socket's buffer was full.
     pub missed: u64,
-    /// Verdicts that came too late: the kernel had already given up the packet.
+    /// Verdicts that came too late: the kernel had already given up the packet. One message accepts a run of
+    /// packets; the kernel does not report which of them it had given up.
     pub late_verdicts: u64,
     /// Other messages of ours that the kernel refused.
     pub refused: u64,

@@ -33,6 +33,17 @@ pub(super) struct OutgoingMessages {
     /// Number of bytes in use, a multiple of four.
     length: usize,
     verdicts: u64,
+    /// The last packets that are accepted as they are and have no message yet.
+    accepted: Option<AcceptedRun>,
+    /// True if one message may accept several packets.
+    joins_verdicts: bool,
+}
+
+/// Consecutive packets that are accepted as they are.
+#[derive(Debug, Clone, Copy)]
+struct AcceptedRun {
+    last: u32,
+    is_single: bool,
 }
 
 /// Settings of a queue that go into one message.
@@ -50,8 +61,10 @@ pub(super) struct QueueSettings {
 impl OutgoingMessages {
     /// Creates an empty buffer for `verdicts` verdicts.
     pub(super) fn new(queue: u16, verdicts: usize) -> Self {
-        let octets = (verdicts * VERDICT).max(CONFIGURATION);
-        Self { queue, buffer: vec![0; octets.div_ceil(4)], length: 0, verdicts: 0 }
+        // A run of accepted packets may need a message before that of the last verdict.
+        let octets = ((verdicts + 1) * VERDICT).max(CONFIGURATION);
+        let buffer = vec![0; octets.div_ceil(4)];
+        Self { queue, buffer, length: 0, verdicts: 0, accepted: None, joins_verdicts: true }
     }
 
     /// Number of verdicts among the messages.
@@ -61,11 +74,20 @@ impl OutgoingMessages {
 
     /// True if one more verdict fits.
     pub(super) fn has_room(&self) -> bool {
-        self.has_room_for(VERDICT) && self.length < FULL
+        self.has_room_for(2 * VERDICT) && self.length < FULL
+    }
+
+    /// Gives each packet a message of its own from now on. A packet whose number could not be read would
+    /// otherwise get the verdict on those after it.
+    pub(super) fn separate_verdicts(&mut self) {
+        self.joins_verdicts = false;
     }
 
     /// The messages, to be sent in one piece.
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(super) fn octets(&mut self) -> &[u8] {
+        // `push_verdict` has reserved the space.
+        let ended = self.end_run();
+        debug_assert!(ended, "a run of accepted packets has no room");
         let start = self.buffer.as_ptr().cast::<u8>();
         // SAFETY: the buffer is initialised memory of at least `length` bytes: `push` makes a message within
         // the words that it was given and adds no more than that, and the buffer never shrinks. Any
@@ -90,12 +112,29 @@ impl OutgoingMessages {
         mark: Option<u32>,
         connection: Option<ConnectionMark>,
     ) -> bool {
+        if verdict == Verdict::Accept && mark.is_none() && connection.is_none() && self.joins_verdicts {
+            self.accepted = Some(AcceptedRun { last: id, is_single: self.accepted.is_none() });
+            return self.count();
+        }
+        self.end_run()
+            && self.push(VERDICT, |message, queue| {
+                writer::begin(message, sys::NFQNL_MSG_VERDICT, queue)
+                    && writer::verdict(message, id, verdict.code())
+                    && mark.is_none_or(|mark| writer::mark(message, mark))
+                    && connection.is_none_or(|mark| connection_mark(message, mark))
+            })
+            && self.count()
+    }
+
+    /// Adds the message about the packets that are accepted as they are. All packets before them have their
+    /// verdicts, so one message up to the last of them is enough.
+    fn end_run(&mut self) -> bool {
+        let Some(AcceptedRun { last, is_single }) = self.accepted.take() else { return true };
+        // About one packet the kernel reports if the verdict is too late.
+        let kind = if is_single { sys::NFQNL_MSG_VERDICT } else { sys::NFQNL_MSG_VERDICT_BATCH };
         self.push(VERDICT, |message, queue| {
-            writer::begin(message, sys::NFQNL_MSG_VERDICT, queue)
-                && writer::verdict(message, id, verdict.code())
-                && mark.is_none_or(|mark| writer::mark(message, mark))
-                && connection.is_none_or(|mark| connection_mark(message, mark))
-        }) && self.count()
+            writer::begin(message, kind, queue) && writer::verdict(message, last, Verdict::Accept.code())
+        })
     }
 
     /// Adds a verdict about every waiting packet up to the one with the number `last`.
@@ -122,6 +161,9 @@ impl OutgoingMessages {
         octets: &[u8],
     ) -> bool {
         let Ok(length) = u16::try_from(octets.len() + ATTRIBUTE_HEADER) else { return false };
+        if !self.end_run() {
+            return false;
+        }
         let room = VERDICT + usize::from(length).next_multiple_of(4);
         // Grows and never shrinks here: the next replacement is likely as long.
         let words = (self.length + room).div_ceil(4);
@@ -216,6 +258,31 @@ mod tests {
         assert_eq!(outgoing.octets().len(), 2 * first.len(), "messages stand behind each other");
         assert!(!outgoing.has_room(), "there was room for two");
         first
+    }
+
+    #[test]
+    fn one_message_accepts_the_packets_of_a_run() {
+        let kinds = |verdicts: &[(u32, Verdict)], joins: bool| {
+            let mut outgoing = OutgoingMessages::new(7, verdicts.len());
+            if !joins {
+                outgoing.separate_verdicts();
+            }
+            for (id, verdict) in verdicts {
+                assert!(outgoing.has_room() && outgoing.push_verdict(*id, *verdict, None, None));
+            }
+            assert_eq!(outgoing.verdicts(), verdicts.len() as u64);
+            let messages = outgoing.octets().chunks_exact(HEADERS + 12);
+            assert!(messages.remainder().is_empty());
+            // The message's kind, the verdict and the packet's number.
+            messages.map(|octets| (octets[4], octets[27], octets[31])).collect::<Vec<_>>()
+        };
+        let (single, batch) = (1, 3);
+        let [accept, drop] = [Verdict::Accept, Verdict::Drop];
+        assert_eq!(kinds(&[(1, accept)], true), [(single, 1, 1)]);
+        assert_eq!(kinds(&[(1, accept), (2, accept), (3, accept)], true), [(batch, 1, 3)]);
+        let mixed = [(1, accept), (2, accept), (3, drop), (4, accept), (5, drop)];
+        assert_eq!(kinds(&mixed, true), [(batch, 1, 2), (single, 0, 3), (single, 1, 4), (single, 0, 5)]);
+        assert_eq!(kinds(&[(1, accept), (2, accept)], false), [(single, 1, 1), (single, 1, 2)]);
     }
 
     #[test]

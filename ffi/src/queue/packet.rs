@@ -12,10 +12,7 @@ use super::{ConnectionMark, QueueCounters, Verdict};
 #[must_use = "a packet without a verdict gets the failure verdict"]
 pub struct Packet<'batch> {
     pub(super) message: PacketMessage<'batch>,
-    pub(super) outgoing: &'batch mut OutgoingMessages,
-    pub(super) counters: &'batch mut QueueCounters,
-    pub(super) failure: Verdict,
-    pub(super) answered: bool,
+    pub(super) pending: PendingVerdict<'batch>,
 }
 
 impl<'batch> Packet<'batch> {
@@ -34,26 +31,49 @@ impl<'batch> Packet<'batch> {
     /// Answers it. `mark` replaces the packet's whole mark, `connection` bits of its connection's mark.
     /// Kernels ignore the latter if [`Queue::marks_connections`](super::Queue::marks_connections) is
     /// false.
-    pub fn verdict(mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
-        self.answer(verdict, mark, connection);
+    pub fn verdict(self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
+        let Self { mut pending, .. } = self;
+        pending.answer(verdict, mark, connection);
     }
 
     /// Answers it with other bytes, from the IP header on, with complete checksums.
     ///
     /// It gets the failure verdict if the bytes are more than
     /// [`MAXIMUM_COPY_RANGE`](super::MAXIMUM_COPY_RANGE).
-    pub fn replace(mut self, verdict: Verdict, mark: Option<u32>, octets: &[u8]) {
-        self.answered = self.outgoing.push_replacement(self.message.id, verdict, mark, octets);
+    pub fn replace(self, verdict: Verdict, mark: Option<u32>, octets: &[u8]) {
+        let Self { mut pending, .. } = self;
+        pending.answered = pending.outgoing.push_replacement(pending.id, verdict, mark, octets);
+    }
+}
+
+/// The verdict that a packet still needs.
+#[derive(Debug)]
+pub(super) struct PendingVerdict<'batch> {
+    id: u32,
+    outgoing: &'batch mut OutgoingMessages,
+    counters: &'batch mut QueueCounters,
+    failure: Verdict,
+    answered: bool,
+}
+
+impl<'batch> PendingVerdict<'batch> {
+    pub(super) fn new(
+        id: u32,
+        outgoing: &'batch mut OutgoingMessages,
+        counters: &'batch mut QueueCounters,
+        failure: Verdict,
+    ) -> Self {
+        Self { id, outgoing, counters, failure, answered: false }
     }
 
     fn answer(&mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
         // The batch reserved the space before it returned the packet.
-        self.answered = self.outgoing.push_verdict(self.message.id, verdict, mark, connection);
+        self.answered = self.outgoing.push_verdict(self.id, verdict, mark, connection);
         debug_assert!(self.answered, "a packet was handed out without room for its verdict");
     }
 }
 
-impl Drop for Packet<'_> {
+impl Drop for PendingVerdict<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.counters.unanswered += 1;

@@ -87,7 +87,11 @@ impl Queue {
             None => match before {
                 Some(KernelCounters { waiting: 0, .. }) => return Ok(Some(0)),
                 Some(counters) => counters.last_packet,
-                None => return Ok(None),
+                None => {
+                    // These packets must not get the verdict on later ones.
+                    self.outgoing.separate_verdicts();
+                    return Ok(None);
+                }
             },
         };
         let mut message = OutgoingMessages::new(self.number, 1);

@@ -203,7 +203,8 @@ pub struct QueueStatistics {
     /// Number of packets that the kernel numbered but could not deliver; it dropped them or let them pass by
     /// fail-open.
     pub missed: u64,
-    /// Number of verdicts on packets that the kernel had already given up.
+    /// Number of verdicts on packets that the kernel had already given up, except within a run of accepted
+    /// packets.
     pub late_verdicts: u64,
     /// Number of verdicts that could not be sent, of other messages that the kernel refused, and of calls
     /// that failed for lack of memory.
