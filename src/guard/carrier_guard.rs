@@ -214,7 +214,7 @@ impl CarrierInspectorState {
             | Decision::Keep
             | Decision::Regain
             | Decision::Pass => CarriedVerdict::Pass,
-            Decision::Patch(patch) => CarriedVerdict::Patch(patch),
+            Decision::Patch(patch) => CarriedVerdict::Patch(*patch),
             // The engine had the whole packet and still asks, so that it cannot judge.
             Decision::More { .. } => self.failure.clone(),
             Decision::Drop | Decision::Block => CarriedVerdict::Stop,

@@ -82,9 +82,10 @@ impl EventDistributor {
     /// Emits the events held back, and stops holding events back.
     pub(super) fn release(&mut self) {
         self.holding = false;
-        for event in std::mem::take(&mut self.held) {
-            self.deliver(event);
-        }
+        // Taken out of `self` because `deliver` needs all of it. Putting it back keeps the allocation.
+        let mut held = std::mem::take(&mut self.held);
+        held.drain(..).for_each(|event| self.deliver(event));
+        self.held = held;
     }
 
     fn deliver(&mut self, event: Event) {

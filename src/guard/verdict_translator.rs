@@ -93,9 +93,8 @@ impl VerdictTranslator {
     fn cleaned(&self, queued: &QueuedPacket<'_>, answer: PacketAnswer) -> PacketAnswer {
         // No mark is left to clean on a dropped packet, and an answer with a mark has written these bits
         // itself.
-        let is_marked = self.was_released(queued);
         match answer.mark {
-            None if is_marked && answer.verdict != PacketVerdict::Drop => {
+            None if answer.verdict != PacketVerdict::Drop && self.was_released(queued) => {
                 PacketAnswer { mark: Some(self.mark.write(queued.mark, MarkState::Undecided)), ..answer }
             }
             _ => answer,
@@ -156,7 +155,7 @@ impl VerdictTranslator {
         let released = self.is_of_released(queued);
         let answer = if released { self.take_back(queued, mark) } else { self.accept(queued, mark) };
         let goes_on = answer.verdict == PacketVerdict::Accept;
-        PacketAnswer { patch: goes_on.then(|| patch.clone()), ..answer }
+        PacketAnswer { patch: goes_on.then(|| Box::new(patch.clone())), ..answer }
     }
 
     /// Accepts, with a rule's mark on the bits that are the rule's and not ours.
@@ -295,12 +294,12 @@ mod tests {
     fn reject() -> Decision {
         let address = IpAddr::from([192, 0, 2, 1]);
         let packet = Vec::new;
-        Decision::Reject(ResetPair {
+        Decision::Reject(Box::new(ResetPair {
             to_receiver: packet(),
             receiver: address,
             to_sender: packet(),
             sender: address,
-        })
+        }))
     }
 
     #[test]

@@ -177,12 +177,12 @@ impl PacketHandler {
         match inspected.decision {
             Decision::Reject(resets) => {
                 let events = self.inspection.sink.held_since(held.unwrap_or_default());
-                self.resets.push(PendingResets { resets, ways: ResetPaths::of(queued), events });
+                self.resets.push(PendingResets { resets: *resets, ways: ResetPaths::of(queued), events });
             }
             Decision::More { .. } => self.grown = Some(now),
             _ => {}
         }
-        if self.resets.is_empty() {
+        if held.is_some() && self.resets.is_empty() {
             self.inspection.sink.release();
         }
         answer

@@ -113,7 +113,7 @@ pub struct PacketAnswer {
     /// The copy range that must be in effect before the verdict is.
     pub copy_range: Option<u32>,
     /// The change of the packet before it is forwarded.
-    pub patch: Option<PacketPatch>,
+    pub patch: Option<Box<PacketPatch>>,
 }
 
 impl PacketAnswer {

@@ -59,7 +59,7 @@ pub enum Decision {
     /// As `Undecided`, but nothing more may go by unseen from this packet on.
     Regain,
     /// As `Undecided`, but with these bytes in place of its own.
-    Patch(PacketPatch),
+    Patch(Box<PacketPatch>),
     /// Let it through; nothing more of this flow needs to be seen.
     Pass,
     /// Show the same packet again with at least so many bytes of it, from the IP header on,
@@ -73,7 +73,7 @@ pub enum Decision {
     /// Drop it and everything else of its flow.
     Block,
     /// As `Block`, and send both ends a reset at once.
-    Reject(ResetPair),
+    Reject(Box<ResetPair>),
 }
 
 /// The result of inspecting a packet.

@@ -284,8 +284,8 @@ impl Engine {
                         let inspected = self.inspect_segment(&segment, &whole, sink);
                         // The bytes to change are not in the fragment that came last. A whole packet can
                         // take its place.
-                        let changed =
-                            matches!(inspected.decision, Decision::Patch(PacketPatch::Write { .. }));
+                        let changed = matches!(&inspected.decision, Decision::Patch(patch)
+                            if matches!(**patch, PacketPatch::Write { .. }));
                         if changed { Decision::Drop.into() } else { inspected }
                     }
                     Ok(ParsedPacket::Udp(datagram)) => {

@@ -15,9 +15,14 @@ const NAMED: usize = 64;
 /// Approximate size of an alert without its banner.
 const ALERT: u64 = 900;
 
+/// The limit of one flow's reports. It is boxed because it moves between the flow and the inspector of each
+/// segment.
+#[derive(Debug, Default)]
+pub(super) struct ReportLimit(Option<Box<FlowReports>>);
+
 /// The reports about a flow, and the bytes that were read of it.
 #[derive(Debug, Default)]
-pub(super) struct ReportLimit {
+struct FlowReports {
     /// The application layer's anomalies that were told.
     anomalies: AnomalySet,
     /// Rules that were told to have matched, by position.
@@ -34,54 +39,62 @@ pub(super) struct ReportLimit {
 impl ReportLimit {
     /// Takes bytes that were read into account.
     pub(super) fn add_read(&mut self, octets: usize) {
-        self.read = self.read.saturating_add(octets as u64);
+        let reports = self.reports();
+        reports.read = reports.read.saturating_add(octets as u64);
     }
 
     /// True if an anomaly is to be told: only the first of its kind.
-    pub(super) const fn admit_anomaly(&mut self, anomaly: Anomaly) -> bool {
-        self.anomalies.insert(anomaly)
+    pub(super) fn admit_anomaly(&mut self, anomaly: Anomaly) -> bool {
+        self.reports().anomalies.insert(anomaly)
     }
 
     /// True if an alert is to be told: as long as the flow's alerts are not longer than a base and what
     /// the flow itself said. Only the first of a rule that blocks or is grave may take what is reserved, and
     /// what a rule repeats no more than half.
     pub(super) fn admit_alert(&mut self, rule: usize, grave: bool, banner: usize) -> bool {
-        let first = !self.rules.contains(&rule);
+        let reports = self.reports();
+        let first = !reports.rules.contains(&rule);
         // Noted even if no alert is admitted: a repetition must not take the part that is reserved for new
         // rules.
         if first {
-            self.rules.push(rule);
+            reports.rules.push(rule);
         }
         let weight = ALERT + banner as u64;
-        let room = FREE + self.read;
+        let room = FREE + reports.read;
         let room = match (first, grave) {
             (true, true) => room,
             (true, false) => room - RESERVED,
             (false, _) => room / 2,
         };
-        let admitted = self.spent + weight <= room;
+        let admitted = reports.spent + weight <= room;
         if admitted {
-            self.spent += weight;
+            reports.spent += weight;
         }
         admitted
     }
 
     /// Remembers a rule of which no alert is told.
     pub(super) fn cut_alert(&mut self, rule: &str) {
-        if self.cut.iter().any(|cut| cut == rule) {
+        let FlowReports { cut, unnamed, .. } = self.reports();
+        if cut.iter().any(|cut| cut == rule) {
             return;
         }
-        if self.cut.len() < NAMED { self.cut.push(rule.to_owned()) } else { self.unnamed += 1 }
+        if cut.len() < NAMED { cut.push(rule.to_owned()) } else { *unnamed += 1 }
     }
 
     /// The rules of which no alert was told since this was last asked, in words.
     pub(super) fn take_cut(&mut self) -> Option<String> {
-        let names = std::mem::take(&mut self.cut).join(", ");
-        match (names.is_empty(), std::mem::take(&mut self.unnamed)) {
+        let reports = self.0.as_mut()?;
+        let names = std::mem::take(&mut reports.cut).join(", ");
+        match (names.is_empty(), std::mem::take(&mut reports.unnamed)) {
             (true, _) => None,
             (false, 0) => Some(names),
             (false, more) => Some(format!("{names} and {more} more")),
         }
+    }
+
+    fn reports(&mut self) -> &mut FlowReports {
+        self.0.get_or_insert_default()
     }
 }
 

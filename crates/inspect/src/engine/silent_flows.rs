@@ -73,8 +73,8 @@ impl TcpFlows {
             self.spare.recycle_buffers(conversation, &mut judge.shared.counters);
         }
         flow.ruling = if stop.reject { FlowDecision::Refused } else { FlowDecision::Blocked };
-        let outcome = judge.outcome;
-        self.observe(id, outcome, session.settings);
+        let notes = judge.outcome.notes;
+        self.observe(id, notes, session.settings);
         self.table.set_class(id, FlowClass::Blocked, now);
     }
 }

@@ -12,7 +12,7 @@ use super::counters::EngineCounters;
 use super::decision::PacketInput;
 use super::flow_accounts::{FlowAccounts, RecordContext, UnassignedSyns};
 use super::flow_facts::FlowFacts;
-use super::outcome::PacketOutcome;
+use super::outcome::FlowNotes;
 use super::undecided_flow::UndecidedFlow;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
@@ -274,8 +274,8 @@ impl TcpFlows {
             conversation.close(&mut judge);
             self.spare.recycle_buffers(conversation, &mut judge.shared.counters);
         }
-        let outcome = judge.outcome;
-        self.observe(id, outcome, session.settings);
+        let notes = judge.outcome.notes;
+        self.observe(id, notes, session.settings);
         let class = match ruling {
             _ if reset => FlowClass::Closed,
             FlowDecision::Blocked => FlowClass::Blocked,
@@ -348,9 +348,9 @@ impl TcpFlows {
             let packet = PacketInput::none(now);
             let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
             conversation.close(&mut judge);
-            let outcome = judge.outcome;
+            let notes = judge.outcome.notes;
             self.spare.recycle_buffers(conversation, &mut session.shared.counters);
-            self.observe(id, outcome, session.settings);
+            self.observe(id, notes, session.settings);
         }
         let terms = RecordContext { end, hands_over: session.settings.config.hands_over };
         let record = match session.settings.config.flow_events {
@@ -364,9 +364,9 @@ impl TcpFlows {
     }
 
     /// Adds what judging led to for the record of a flow, where records are kept.
-    pub(super) fn observe(&mut self, id: FlowId, outcome: PacketOutcome, settings: &EngineSettings) {
+    pub(super) fn observe(&mut self, id: FlowId, notes: FlowNotes, settings: &EngineSettings) {
         if settings.config.flow_events {
-            self.accounts.observe(id, self.table.get(id), outcome.notes);
+            self.accounts.observe(id, self.table.get(id), notes);
         }
     }
 

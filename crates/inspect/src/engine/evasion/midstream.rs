@@ -13,7 +13,8 @@ fn amid() -> Conversation {
 
 /// Sequence number of the probe that a decision sends on.
 fn probed(decision: &Decision) -> Option<u32> {
-    let Decision::Patch(PacketPatch::Replace(packet)) = decision else { return None };
+    let Decision::Patch(patch) = decision else { return None };
+    let PacketPatch::Replace(packet) = &**patch else { return None };
     let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len()) else { return None };
     assert!(segment.flags().is_plain() && segment.wire_payload_length() == 0 && segment.checksums_valid());
     Some(segment.sequence())

@@ -172,7 +172,8 @@ impl SegmentInspection<'_> {
         flow.ruling = if stop.reject { FlowDecision::Rejected } else { FlowDecision::Blocked };
         self.flows.table.set_class(self.id, FlowClass::Blocked, self.judge.packet.now);
         let decision = if stop.reject {
-            Decision::Reject(ResetPair::new(self.segment, self.origin.receiver_expects, sender_expects))
+            let resets = ResetPair::new(self.segment, self.origin.receiver_expects, sender_expects);
+            Decision::Reject(Box::new(resets))
         } else {
             Decision::Block
         };

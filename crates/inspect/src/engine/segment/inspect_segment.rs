@@ -90,8 +90,9 @@ impl<'e> SegmentInspection<'e> {
     }
 
     /// Hands what judging led to to the record of the flow.
-    fn observe(self) {
-        self.flows.observe(self.id, self.judge.outcome, self.judge.settings);
+    fn observe(&mut self) {
+        let notes = std::mem::take(&mut self.judge.outcome.notes);
+        self.flows.observe(self.id, notes, self.judge.settings);
     }
 
     /// Handles a segment of a flow with condemned bytes: the engine drops these, and stops the flow as soon

@@ -156,9 +156,9 @@ impl SegmentInspector<'_> {
         let policy = judge.settings.rules.policy(&judge.flow.endpoints());
         judge.emit_drop(DropReason::Policy, policy.map(|policy| policy.id().to_owned()), true);
         judge.shared.counters.count_blocked(true);
-        let (outcome, settings) = (judge.outcome, judge.settings);
-        self.flows.observe(id, outcome, settings);
-        Decision::Reject(ResetPair::new(segment, receiver_expects, sender_expects)).into()
+        let (notes, settings) = (judge.outcome.notes, judge.settings);
+        self.flows.observe(id, notes, settings);
+        Decision::Reject(Box::new(ResetPair::new(segment, receiver_expects, sender_expects))).into()
     }
 
     /// The whole story of a packet whose flow is decided; `None` where it may begin a new connection.
@@ -393,7 +393,7 @@ fn patched(inspected: InspectionResult, segment: &Segment<'_>, packet: &PacketIn
         return inspected;
     }
     let patch = segment.unambiguous(packet.ip, packet.checksums == ChecksumState::Verify);
-    let decision = patch.map_or(Decision::Drop, Decision::Patch);
+    let decision = patch.map_or(Decision::Drop, |patch| Decision::Patch(Box::new(patch)));
     InspectionResult { decision, ..inspected }
 }
 

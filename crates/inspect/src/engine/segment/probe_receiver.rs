@@ -57,6 +57,6 @@ impl SegmentInspector<'_> {
         if let Ok(ParsedPacket::Tcp(segment)) = parse(&probe, probe.len()) {
             self.follow(FlowSegment { segment: &segment, ..seen }, sink);
         }
-        Decision::Patch(PacketPatch::Replace(probe)).into()
+        Decision::Patch(Box::new(PacketPatch::Replace(probe))).into()
     }
 }
