@@ -301,3 +301,19 @@ impl Conversation {
             .collect()
     }
 }
+
+/// Name of an event's kind; of an application event, the protocol's.
+pub(super) fn event_kind(event: &Event) -> &'static str {
+    match &event.kind {
+        EventKind::Application(said) => said.protocol().name(),
+        EventKind::Alert(_) => "alert",
+        EventKind::Drop(_) => "drop",
+        EventKind::Anomaly(_) => "anomaly",
+        EventKind::Flow(_) => "flow",
+        EventKind::Connect(_)
+        | EventKind::Stats(_)
+        | EventKind::Hook(_)
+        | EventKind::Ban(_)
+        | EventKind::Change(_) => "other",
+    }
+}

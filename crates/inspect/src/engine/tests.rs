@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::testing::{Conversation, Setup};
+use super::testing::{Conversation, Setup, event_kind};
 use super::*;
 use crate::event::{ApplicationFacts, DropReason, Event, EventKind};
 use crate::packet::{ParsedPacket, TcpFlags, parse};
@@ -19,21 +19,7 @@ action = "drop"
 const BANNER: &[u8] = b"SSH-2.0-OpenSSH_7.2p2 Ubuntu-4ubuntu2.10\r\n";
 
 fn kinds(events: &[Event]) -> Vec<&'static str> {
-    events
-        .iter()
-        .map(|event| match &event.kind {
-            EventKind::Application(said) => said.protocol().name(),
-            EventKind::Alert(_) => "alert",
-            EventKind::Drop(_) => "drop",
-            EventKind::Anomaly(_) => "anomaly",
-            EventKind::Flow(_) => "flow",
-            EventKind::Connect(_)
-            | EventKind::Stats(_)
-            | EventKind::Hook(_)
-            | EventKind::Ban(_)
-            | EventKind::Change(_) => "other",
-        })
-        .collect()
+    events.iter().map(event_kind).collect()
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::testing::{Conversation, Setup};
+use super::testing::{Conversation, Setup, event_kind};
 use super::{AnomalyPolicy, Decision, HttpInspect};
 use crate::event::{Event, EventKind};
 use crate::flow::TrackingMode;
@@ -241,18 +241,7 @@ fn octets(text: &str) -> Vec<u8> {
 }
 
 fn kind(event: &Event) -> Option<&str> {
-    Some(match &event.kind {
-        EventKind::Application(said) => said.protocol().name(),
-        EventKind::Alert(_) => "alert",
-        EventKind::Drop(_) => "drop",
-        EventKind::Anomaly(_) => "anomaly",
-        EventKind::Flow(_) => "flow",
-        EventKind::Connect(_)
-        | EventKind::Stats(_)
-        | EventKind::Hook(_)
-        | EventKind::Ban(_)
-        | EventKind::Change(_) => "other",
-    })
+    Some(event_kind(event))
 }
 
 fn anomaly(event: &Event) -> Option<&str> {
