@@ -160,6 +160,9 @@ impl BannerInspector<'_> {
 
     /// Emits the alerts of a flow that is confirmed now; those of another one are kept for later.
     pub(super) fn emit_withheld(&mut self, withheld: &mut Vec<WithheldAlert>) {
+        if withheld.is_empty() && self.withheld.is_empty() {
+            return;
+        }
         if self.withholds() {
             withheld.append(&mut self.withheld);
             return;

@@ -351,9 +351,9 @@ impl<C> Flow<C> {
         if payload > 0 || flags.fin() {
             // A receiver without the key drops it (net/ipv4/tcp.c: tcp_inbound_md5_hash), and would not take
             // what the engine reads.
-            let signed = segment.is_signed() && !self.stream(from).known.has(StreamFlags::SIGNED);
-            let signed = signed && self.stream(from).is_from_start();
-            tracked.anomalies.insert_if(signed, Anomaly::UnexpectedSignature);
+            let stream = self.stream(from);
+            let unsigned = stream.is_from_start() && !stream.known.has(StreamFlags::SIGNED);
+            tracked.anomalies.insert_if(unsigned && segment.is_signed(), Anomaly::UnexpectedSignature);
             let old = acknowledges_too_little(peer, segment.acknowledgement());
             tracked.anomalies.insert_if(old, Anomaly::OldAcknowledgement);
         }

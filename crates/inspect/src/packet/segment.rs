@@ -87,7 +87,12 @@ impl TcpFlags {
 impl IpHeader<'_> {
     pub(super) fn addresses(&self) -> Addresses {
         match self {
-            Self::V4(header) => Addresses::V4(header.source(), header.destination()),
+            Self::V4(header) => {
+                // RFC 791 section 3.1. Every packet needs these, and etherparse copies them byte by byte.
+                let address = |at: usize| header.slice().get(at..at + 4).and_then(<[u8]>::first_chunk);
+                let [source, destination] = [12, 16].map(|at| address(at).copied().unwrap_or_default());
+                Addresses::V4(source, destination)
+            }
             Self::V6(header) => Addresses::V6(header.source(), header.destination()),
         }
     }
@@ -242,7 +247,7 @@ impl<'a> Segment<'a> {
 
     /// True if the segment is signed: TCP MD5 (RFC 2385) or TCP-AO (RFC 5925).
     pub fn is_signed(&self) -> bool {
-        self.option(19).or_else(|| self.option(29)).is_some()
+        self.options().any(|(kind, _)| matches!(kind, 19 | 29))
     }
 
     /// True if a SYN asks to join a Multipath TCP connection (RFC 8684 section 3.2).

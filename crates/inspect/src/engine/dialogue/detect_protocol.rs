@@ -59,10 +59,11 @@ impl Dialogue {
             first.spaced |= heads::is_spaced(input.get(..empty).unwrap_or_default());
             return ReadStep::Used(empty, DirectionReading::New);
         }
-        let strange = from == Side::Client
+        if from == Side::Client
+            && self.spoken(Side::Server) == FirstProtocol::Other
             && !self.direction_mut(from).word.may_become_request(input)
-            && !matches!(input, [4 | 5, ..]);
-        if strange && self.spoken(Side::Server) == FirstProtocol::Other {
+            && !matches!(input, [4 | 5, ..])
+        {
             return self.give_up(from);
         }
         let heard = match from {

@@ -66,6 +66,10 @@ impl Dialogue {
             }
             let within_body = self.is_within_body(from);
             let Some(count) = self.step(DialogueInput { from, input: rest, peer }, context) else { break };
+            // A step that took nothing only changed the reading.
+            if count == 0 {
+                continue;
+            }
             at += count;
             // Here, since the rest may be something else: a body behind a head.
             self.search(from, input.get(..at).unwrap_or_default(), within_body, context);
