@@ -7,7 +7,8 @@ DROP POLICY IF EXISTS reading ON bannerwall.fleet_workers;
 DROP POLICY IF EXISTS joining ON bannerwall.fleet_workers;
 DROP POLICY IF EXISTS leaving ON bannerwall.fleet_workers;
 CREATE POLICY reading ON bannerwall.fleet_workers FOR SELECT USING (true);
-CREATE POLICY joining ON bannerwall.fleet_workers FOR INSERT WITH CHECK (who = session_user);
+CREATE POLICY joining ON bannerwall.fleet_workers FOR INSERT
+  WITH CHECK (who = session_user AND expires <= bannerwall.fleet_now() + 3600000);
 CREATE POLICY leaving ON bannerwall.fleet_workers FOR DELETE
   USING (who = session_user OR expires < bannerwall.fleet_now() - 3600000);
 
@@ -17,7 +18,8 @@ DECLARE
   at bigint := bannerwall.fleet_now();
   handed_on bigint;
 BEGIN
-  UPDATE bannerwall.fleet_workers SET seen = at, expires = at + lease WHERE id = me AND who = session_user;
+  UPDATE bannerwall.fleet_workers SET seen = at, expires = at + least(lease, 3600000)
+    WHERE id = me AND who = session_user;
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
@@ -46,6 +48,41 @@ BEGIN
   RETURN at;
 END $$;
 REVOKE ALL ON FUNCTION bannerwall.fleet_beat(bigint, bigint) FROM PUBLIC;
+
+-- A role takes shares of a limit for its own workers only, for an hour at most, and returns only theirs. A worker keeps no
+-- more above the fair part than it was granted before.
+CREATE OR REPLACE FUNCTION bannerwall.fleet_share(of_scan bigint, of_number bigint, me bigint, used bigint, lease bigint,
+  OUT granted bigint, OUT fair bigint) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  at bigint;
+  total bigint;
+  others bigint;
+  count bigint;
+  before bigint;
+BEGIN
+  IF NOT EXISTS (SELECT FROM bannerwall.fleet_workers WHERE id = me AND who = session_user) THEN
+    granted := 0;
+    fair := 0;
+    RETURN;
+  END IF;
+  SELECT rate INTO total FROM bannerwall.fleet_limits WHERE scan = of_scan AND number = of_number FOR UPDATE;
+  at := bannerwall.fleet_now();
+  SELECT coalesce(sum(rate) FILTER (WHERE worker <> me), 0), count(*) FILTER (WHERE worker <> me),
+      coalesce(sum(rate) FILTER (WHERE worker = me), 0) INTO others, count, before
+    FROM bannerwall.fleet_shares WHERE scan = of_scan AND number = of_number AND expires > at;
+  fair := total / (count + 1);
+  granted := greatest(least(total - others, greatest(least(used, before), fair)), 0);
+  INSERT INTO bannerwall.fleet_shares (scan, number, worker, rate, expires)
+    VALUES (of_scan, of_number, me, granted, at + least(lease, 3600000))
+    ON CONFLICT (scan, number, worker) DO UPDATE SET rate = excluded.rate, expires = excluded.expires;
+END $$;
+REVOKE ALL ON FUNCTION bannerwall.fleet_share(bigint, bigint, bigint, bigint, bigint) FROM PUBLIC;
+ALTER TABLE bannerwall.fleet_shares ENABLE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS reading ON bannerwall.fleet_shares;
+DROP POLICY IF EXISTS leaving ON bannerwall.fleet_shares;
+CREATE POLICY reading ON bannerwall.fleet_shares FOR SELECT USING (true);
+CREATE POLICY leaving ON bannerwall.fleet_shares FOR DELETE
+  USING (EXISTS (SELECT FROM bannerwall.fleet_workers WHERE id = worker AND who = session_user));
 
 -- A role without the right to enter scans takes shards that wait for a worker, and writes those that its own workers hold.
 CREATE OR REPLACE FUNCTION bannerwall.fleet_shard_changes() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -215,6 +215,57 @@ fn own_shards_only(url: &str, hand: &str) {
 }
 
 #[test]
+fn a_worker_takes_and_returns_shares_of_the_rate_for_itself_alone() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    told(&["fleet", "init", "--worker", "other", "--database", &url]);
+    let (hand, other, boss) = (by(&url, "hand"), by(&url, "other"), by(&url, "boss"));
+    told(&["fleet", "submit", "connect", "192.0.2.1", "-p", "9", "--rate", "9", "--database", &boss]);
+    let join = |role: &str| {
+        let query = "INSERT INTO bannerwall.fleet_workers (name, seen, expires)
+             VALUES ('w', fleet_now(), fleet_now() + 600000) RETURNING id";
+        psql(role, query).lines().next().expect("a number").to_owned()
+    };
+    let (own, foreign) = (join(&hand), join(&other));
+    let share = |role: &str, worker: &str, used: u32, lease: u64| {
+        let query =
+            format!("SELECT granted, fair FROM bannerwall.fleet_share(1, 0, {worker}, {used}, {lease})");
+        psql(role, &query)
+    };
+    assert_eq!(share(&other, &foreign, 0, 60_000), "9000|9000");
+    let rates = "SELECT rate FROM fleet_shares ORDER BY worker";
+    for role in [&hand, &boss] {
+        assert_eq!(share(role, &foreign, 1_000, 60_000), "0|0", "another role's worker");
+        assert_eq!(share(role, "999", 1_000, 60_000), "0|0", "no worker");
+        psql(role, "DELETE FROM bannerwall.fleet_shares");
+        assert_eq!(psql(&url, rates), "9000");
+    }
+    assert_eq!(share(&hand, &own, 0, 9_000_000_000), "0|4500", "the other uses all");
+    assert_eq!(share(&other, &foreign, 4_500, 60_000), "4500|4500");
+    assert_eq!(share(&hand, &own, 0, 9_000_000_000), "4500|4500");
+    psql(&other, "DELETE FROM bannerwall.fleet_shares");
+    assert_eq!(share(&hand, &own, 4_500, 9_000_000_000), "9000|9000");
+    assert_eq!(share(&other, &foreign, 0, 60_000), "0|4500");
+    psql(&hand, "DELETE FROM bannerwall.fleet_shares");
+    // A worker may not claim to use what it was never granted.
+    let second = join(&hand);
+    assert_eq!(share(&hand, &second, 9_000, 9_000_000_000), "4500|4500");
+    assert_eq!(
+        psql(&hand, "SELECT min(fleet_beat(id, 9000000000)) > 0 FROM fleet_workers WHERE who = 'hand'"),
+        "t"
+    );
+    let far = "SELECT count(*) FROM (SELECT expires FROM fleet_shares UNION ALL SELECT expires FROM fleet_workers) leases
+         WHERE expires > fleet_now() + 3600000";
+    assert_eq!(psql(&url, far), "0", "no lease is longer than an hour");
+    let said = refused(
+        &hand,
+        "INSERT INTO bannerwall.fleet_workers (name, seen, expires) VALUES ('w', 0, 9000000000000)",
+    );
+    assert!(said.contains("violates row-level security"), "{said}");
+}
+
+#[test]
 fn a_worker_neither_postpones_nor_skips_a_schedule() {
     let Some(server) = Postgres::start() else { return };
     let url = server.database();

@@ -4,7 +4,7 @@ use crate::sensing::{by, init, run, text, told};
 use bannerwall_test_support::{Postgres, psql};
 
 /// A fault, and what is said of it.
-const FAULTS: [(&str, &str); 20] = [
+const FAULTS: [(&str, &str); 22] = [
     ("GRANT SELECT ON bannerwall.services TO east", "east may SELECT table bannerwall.services"),
     (
         "GRANT UPDATE (pack) ON bannerwall.fleet_rules TO west",
@@ -42,6 +42,12 @@ const FAULTS: [(&str, &str); 20] = [
         "ALTER FUNCTION bannerwall.fleet_now() SECURITY DEFINER",
         "function bannerwall.fleet_now(), by the rights of its owner",
     ),
+    (
+        "CREATE OR REPLACE FUNCTION bannerwall.fleet_share(of_scan bigint, of_number bigint, me bigint, used bigint,
+           lease bigint, OUT granted bigint, OUT fair bigint) LANGUAGE sql AS 'SELECT used, used'",
+        "bannerwall.fleet_share(of_scan bigint, of_number bigint, me bigint",
+    ),
+    ("DROP POLICY leaving ON bannerwall.fleet_shares", "policy leaving of fleet_shares"),
     ("ALTER ROLE hand SUPERUSER", "hand is a superuser"),
     ("ALTER ROLE boss CREATEROLE", "boss has the attribute CREATEROLE"),
     ("ALTER ROLE editor CONNECTION LIMIT -1", "editor has no CONNECTION LIMIT"),

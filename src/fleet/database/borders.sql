@@ -83,7 +83,8 @@ WHERE c.relnamespace = 'bannerwall'::regnamespace AND c.relrowsecurity
 UNION SELECT 'tables', format('policy %s of %s, for %s %s to %s, using (%s), with check (%s)', p.polname, c.relname, p.polcmd,
   p.polpermissive, (SELECT string_agg(coalesce(roles.label, r.rolname, 'PUBLIC'), ', ') FROM unnest(p.polroles) id
     LEFT JOIN pg_roles r ON r.oid = id LEFT JOIN roles ON roles.oid = id),
-  pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid))
+  regexp_replace(pg_get_expr(p.polqual, p.polrelid), '\s+', ' ', 'g'),
+  regexp_replace(pg_get_expr(p.polwithcheck, p.polrelid), '\s+', ' ', 'g'))
 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid WHERE c.relnamespace = 'bannerwall'::regnamespace
 UNION SELECT 'tables', format('%s, state %s', pg_get_triggerdef(t.oid), t.tgenabled)
 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
