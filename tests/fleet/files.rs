@@ -169,3 +169,17 @@ fn the_flags_of_a_job_ignore_the_environment() {
     let scan = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert_eq!(inventory.status(&scan)["state"], "done");
 }
+
+#[test]
+fn an_order_that_cannot_be_done_is_tried_at_growing_intervals() {
+    let inventory = Inventory::new();
+    inventory.told(&["submit", "connect", "127.30.9.1", "-p", "9", "--attempts", "100"]);
+    inventory.change("UPDATE fleet_scans SET what = '{}'");
+    let worker = inventory.worker(&["--lease", "2s"]);
+    let attempts = || inventory.ask::<i64>("SELECT attempts FROM fleet_shards");
+    eventually("the second attempt", || (attempts() >= 2).then_some(()));
+    let begun = std::time::Instant::now();
+    eventually("the fourth attempt", || (attempts() >= 4).then_some(()));
+    // Pauses of 2 and 4 seconds lie between them.
+    assert!(begun.elapsed().as_secs() >= 4, "{:?}: {}", begun.elapsed(), worker.stderr());
+}

@@ -16,7 +16,7 @@ use super::database::{FleetDatabase, HeartbeatReply};
 use super::merge::BackgroundMerge;
 use super::{FleetError, PAUSE, ScanOrder};
 use crate::confinement::Confinement;
-use crate::database::{DatabaseError, DatabaseLocation, OutageTracker};
+use crate::database::{DatabaseError, DatabaseLocation, OutageTracker, RetryBackoff};
 use crate::diagnostics::log_line;
 use crate::inventory::StoreError;
 use crate::output::eve::EveOptions;
@@ -27,6 +27,12 @@ const LOOKS: Duration = Duration::from_millis(500);
 
 /// Time for which a scan is skipped if this worker can do nothing for it now.
 const REST: Duration = Duration::from_secs(1);
+
+/// Longest time for which a scan is skipped that this worker cannot do.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// Number of failed scans whose back-off is remembered.
+const FAILING: usize = 100;
 
 /// Settings of a worker.
 #[derive(Debug, Clone)]
@@ -128,6 +134,7 @@ pub fn run(
         next_try: Instant::now(),
         absence: OutageTracker::new(PAUSE),
         resting: Vec::new(),
+        failing: Vec::new(),
         ended: WorkerSummary::default(),
     };
     let outcome = worker.work(read);
@@ -151,6 +158,8 @@ struct ScanWorker<'a> {
     absence: OutageTracker,
     /// Scans that are skipped, and until when.
     resting: Vec<(i64, Instant)>,
+    /// Scans that failed here, and their back-off.
+    failing: Vec<(i64, RetryBackoff)>,
     ended: WorkerSummary,
 }
 
@@ -200,15 +209,19 @@ impl ScanWorker<'_> {
             Ok(()) => None,
             Err(scan_session::ScanStopReason::Stopped) => None,
             Err(scan_session::ScanStopReason::Rest) => {
-                self.rest(scan);
+                self.rest(scan, REST);
                 None
             }
             Err(scan_session::ScanStopReason::Scan(error)) => {
                 log_line(format_args!("bannerwall: scan #{scan}: {error}"));
-                self.rest(scan);
+                let pause = self.pause_after_failure(scan);
+                self.rest(scan, pause);
                 Some(error)
             }
         };
+        if error.is_none() && self.ended.targets > before.targets {
+            self.failing.retain(|(failing, _)| *failing != scan);
+        }
         // The shards return to the queue at once. Without this, other workers would wait for the lease
         // to expire.
         let returned = self.query_until_stopped(|queue| {
@@ -218,13 +231,29 @@ impl ScanWorker<'_> {
         });
         if returned == Some(0) && before.targets == self.ended.targets && error.is_none() {
             // Other workers were quicker.
-            self.rest(scan);
+            self.rest(scan, REST);
         }
         Ok(())
     }
 
-    fn rest(&mut self, scan: i64) {
-        self.resting.push((scan, Instant::now() + REST));
+    fn rest(&mut self, scan: i64, pause: Duration) {
+        self.resting.push((scan, Instant::now() + pause));
+    }
+
+    /// Returns the pause before this worker tries a failed scan again.
+    fn pause_after_failure(&mut self, scan: i64) -> Duration {
+        let known = self.failing.iter_mut().find(|(failing, _)| *failing == scan);
+        if let Some((_, pauses)) = known {
+            return pauses.next_delay();
+        }
+        // Scans of long ago are forgotten, so that the list stays short.
+        if self.failing.len() >= FAILING {
+            self.failing.remove(0);
+        }
+        let mut pauses = RetryBackoff::new(REST, LONGEST_REST);
+        let pause = pauses.next_delay();
+        self.failing.push((scan, pauses));
+        pause
     }
 
     /// True if a report to the server is due.
