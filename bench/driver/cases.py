@@ -157,6 +157,8 @@ CASES = {
     "bypass": Case("guard, tc bypass", guard("--bypass", f"tc:{','.join(Network.INTERFACES)}", "--metrics", METRICS), hook=True,
                    where=("router",)),
     "inventory": Case("guard, every packet, inventory", guard("--no-offload", "--inventory", "{folder}/inventory")),
+    "enforce": Case("guard, offload, enforcing", guard("--enforce"), hook=True),
+    "http-first-monitor": Case("guard, first request, monitoring", guard("--http-inspect", "first"), hook=True),
     "http-first": Case("guard, first request", guard("--enforce", "--http-inspect", "first"), hook=True),
     "http-direction": Case("guard, every request, responses released", guard("--enforce", "--http-inspect", "requests"), hook=True),
     "http-queued": Case("guard, every request, every packet",

@@ -32,7 +32,9 @@ class Network:
         for name in dict.fromkeys([self.server, self.client, self.gate]):
             run("ip", "netns", "add", name)
             self.inside(name, "ip", "link", "set", "lo", "up")
-            self.inside(name, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535",
+            # A client's FIN that waits in a queue is lost if the kernel has looked up its socket before. The guard's own
+            # hook sets this; plain rules need it, too.
+            self.inside(name, "sysctl", "-qw", "net.ipv4.tcp_early_demux=0", "net.ipv4.ip_local_port_range=1024 65535",
                         "net.ipv4.ip_local_reserved_ports=2222,5201,8888",
                         "net.core.somaxconn=4096", "net.ipv4.tcp_max_syn_backlog=4096")
         if self.where == "veth":
