@@ -8,6 +8,7 @@ use super::decision::{BanRequest, PacketInput};
 use super::dialogue::{DialogueFinding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
 use super::event_quota;
 use super::flow_facts::FlowFacts;
+use super::mirrored_roles::WaitingFindings;
 use super::outcome::{FlowStop, PacketOutcome};
 use super::report_limit::{ReportLimit, is_grave};
 use crate::banner::{Banner, RequestHead};
@@ -15,7 +16,7 @@ use crate::event::{
     AlertFacts, AnomalyFacts, ApplicationFacts, DropFacts, DropReason, Event, EventKind, EventSink,
     FlowContext, FlowEndpoints, OtherFacts, ProductFacts, Protocol, RuleAction, Severity, Side,
 };
-use crate::flow::{Anomaly, AnomalySet, TrackingMode};
+use crate::flow::{Anomaly, AnomalySet, KeyEnd, TrackingMode};
 use crate::packet::{Datagram, Segment};
 use crate::rules::{
     AlertContext, BannerContext, BannerSender, BannerStage, Policy, PolicyRuleResult, Rule, RuleMatch,
@@ -33,8 +34,8 @@ pub(super) struct BannerInspector<'e> {
     pub(super) flow: FlowFacts,
     /// True if what blocks really does in this flow.
     enforced: bool,
-    /// True while bytes are read in other roles than those that events show.
-    is_mirrored: bool,
+    /// The findings that wait while bytes are read in other roles than those that events show.
+    mirrored: Option<WaitingFindings>,
     /// The sender of the packet; absent if a flow is only removed.
     pub(super) from: Option<Side>,
     /// The limit of this flow's reports.
@@ -51,6 +52,8 @@ pub(super) struct BannerInspector<'e> {
 /// An alert about a flow that nobody has confirmed.
 #[derive(Debug)]
 pub(super) struct WithheldAlert {
+    /// The client in the roles that it is about.
+    client: KeyEnd,
     kind: EventKind,
     from: Option<Side>,
     protocol: Option<Protocol>,
@@ -80,7 +83,7 @@ impl<'e> InspectionSession<'e> {
             segment,
             datagram: None,
             enforced: settings.enforces(flow.key()),
-            is_mirrored: false,
+            mirrored: None,
             flow,
             from,
             reports,
@@ -100,14 +103,8 @@ impl<'e> InspectionSession<'e> {
 /// The judge asks the rules about each banner that a dialogue finds.
 impl FindingSink for BannerInspector<'_> {
     fn take(&mut self, finding: DialogueFinding<'_>) {
+        let Some(finding) = self.put_aside(finding) else { return };
         match finding {
-            // What hides banners counts in any role; events show the others.
-            DialogueFinding::Odd(anomaly) if self.is_mirrored && !anomaly.is_hostile() => {}
-            DialogueFinding::Seen(..)
-            | DialogueFinding::Exchange(..)
-            | DialogueFinding::Bytes(_)
-            | DialogueFinding::Preamble(_)
-                if self.is_mirrored => {}
             DialogueFinding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
             DialogueFinding::Banner(mut found) => self.evaluate_rules(&mut found),
             DialogueFinding::Odd(anomaly) => self.report_application_anomaly(anomaly),
@@ -164,12 +161,17 @@ impl BannerInspector<'_> {
             return;
         }
         if self.withholds() {
-            withheld.append(&mut self.withheld);
+            let room = WITHHELD.saturating_sub(withheld.len());
+            self.shared.counters.alerts_suppressed += self.withheld.len().saturating_sub(room) as u64;
+            withheld.extend(self.withheld.drain(..).take(room));
             return;
         }
-        for WithheldAlert { kind, from, protocol, transaction } in withheld.drain(..) {
+        let flow = self.flow;
+        for WithheldAlert { client, kind, from, protocol, transaction } in withheld.drain(..) {
+            self.flow = if client == flow.client() { flow } else { flow.mirrored() };
             self.emit(kind, from, protocol, transaction);
         }
+        self.flow = flow;
     }
 
     fn withhold(&mut self, withheld: WithheldAlert) {
@@ -189,19 +191,43 @@ impl BannerInspector<'_> {
     }
 
     /// Inspects the findings of `read` with the roles of the two ends exchanged.
-    pub(super) fn mirrored<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
-        let (flow, from) = (self.flow, self.from);
-        (self.flow, self.from) = (flow.mirrored(), from.map(Side::other));
-        self.is_mirrored = true;
-        let result = read(self);
-        self.is_mirrored = false;
-        (self.flow, self.from) = (flow, from);
-        result
+    pub(super) fn mirrored(&mut self, waiting: &mut WaitingFindings, read: impl FnOnce(&mut Self)) {
+        self.exchange_roles();
+        std::mem::swap(&mut self.asks, &mut waiting.asks);
+        std::mem::swap(&mut self.outcome.opinions, &mut waiting.opinions);
+        self.mirrored = Some(std::mem::take(waiting));
+        read(self);
+        *waiting = self.mirrored.take().unwrap_or_default();
+        std::mem::swap(&mut self.outcome.opinions, &mut waiting.opinions);
+        std::mem::swap(&mut self.asks, &mut waiting.asks);
+        self.exchange_roles();
+    }
+
+    /// Takes the server for the client from now on.
+    pub(super) fn exchange_roles(&mut self) {
+        (self.flow, self.from) = (self.flow.mirrored(), self.from.map(Side::other));
+    }
+
+    /// Returns a finding that counts in any role. Others wait while bytes are read in other roles.
+    fn put_aside<'f>(&mut self, finding: DialogueFinding<'f>) -> Option<DialogueFinding<'f>> {
+        let Some(waiting) = &mut self.mirrored else { return Some(finding) };
+        match finding {
+            DialogueFinding::Seen(protocol, from) => waiting.add_seen(protocol, from),
+            DialogueFinding::Exchange(said, transaction) => waiting.add_exchange(said, transaction),
+            DialogueFinding::Bytes(_) | DialogueFinding::Preamble(_) => {}
+            DialogueFinding::Odd(anomaly) if !anomaly.is_hostile() => {}
+            finding => return Some(finding),
+        }
+        None
+    }
+
+    const fn is_mirrored(&self) -> bool {
+        self.mirrored.is_some()
     }
 
     /// True if a banner was judged by this rule in the roles that events show: both ends of SSH say the same.
     fn is_judged_already(&self, rule: &Rule, banner: &Banner<'_>) -> bool {
-        self.is_mirrored && matches!(banner, Banner::Ssh(_)) && rule.from() == BannerSender::Either
+        self.is_mirrored() && matches!(banner, Banner::Ssh(_)) && rule.from() == BannerSender::Either
     }
 
     /// Returns the context of reading. The findings go to the inspector.
@@ -232,7 +258,7 @@ impl BannerInspector<'_> {
 
     /// Asks the rules that the flow's policy names.
     fn ask_policy(&mut self, found: &FoundBanner<'_>, context: &BannerContext<'_>) {
-        if found.stage == BannerStage::Part || self.is_mirrored {
+        if found.stage == BannerStage::Part {
             return;
         }
         let Some(policy) = &self.asks else { return };
@@ -465,7 +491,7 @@ impl BannerInspector<'_> {
         transaction: Option<u32>,
     ) {
         if matches!(kind, EventKind::Alert(_)) && self.withholds() {
-            self.withhold(WithheldAlert { kind, from, protocol, transaction });
+            self.withhold(WithheldAlert { client: self.flow.client(), kind, from, protocol, transaction });
             return;
         }
         if matches!(kind, EventKind::Application(_)) && self.withholds() {

@@ -36,6 +36,11 @@ impl FlowFacts {
         &self.key
     }
 
+    /// The client's end.
+    pub(super) const fn client(&self) -> KeyEnd {
+        self.client
+    }
+
     /// Its number for events.
     pub(super) fn id(&self) -> u64 {
         self.key.flow_id(self.started.as_nanos())

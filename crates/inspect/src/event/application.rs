@@ -46,7 +46,7 @@ impl ApplicationFacts {
     }
 
     /// The approximate number of bytes of its text.
-    pub(super) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Ssh(facts) => {
                 let sides = facts.server.iter().chain(&facts.client);

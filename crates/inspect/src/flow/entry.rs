@@ -189,6 +189,12 @@ impl EndStates {
         }
     }
 
+    /// Sets `end` as the client.
+    pub const fn set_client(&mut self, end: KeyEnd) {
+        self.client = end;
+        self.client_known = true;
+    }
+
     pub(super) const fn stream_mut(&mut self, end: KeyEnd) -> &mut StreamState {
         let [low, high] = &mut self.streams;
         match end {
@@ -383,9 +389,8 @@ impl<C> Flow<C> {
     }
 
     /// Sets `end` as the client.
-    pub fn set_client(&mut self, end: KeyEnd) {
-        self.ends.client = end;
-        self.ends.client_known = true;
+    pub const fn set_client(&mut self, end: KeyEnd) {
+        self.ends.set_client(end);
     }
 
     /// The stream of one end.

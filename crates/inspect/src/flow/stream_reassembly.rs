@@ -260,6 +260,22 @@ impl StreamCollector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
+    /// Makes these bytes, the last ones in order, unread again: they are to be read in another way.
+    pub fn read_again(&mut self, stream: &StreamState, unread: Vec<u8>) {
+        if unread.len() <= self.octets.len() {
+            self.read = self.octets.len() - unread.len();
+            return;
+        }
+        let start = stream.next.wrapping_sub(length(&unread));
+        for pin in &mut self.pins {
+            let beyond = usize::try_from(distance(start, pin.end())).unwrap_or(0);
+            pin.octets.truncate(pin.octets.len().saturating_sub(beyond));
+        }
+        self.pins.retain(|pin| !pin.octets.is_empty());
+        self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
+        (self.octets, self.read) = (unread, 0);
+    }
+
     /// True if more than `room` bytes without an acknowledgement are held. If neither a SYN nor an
     /// acknowledgement was seen, none may ever come: then the oldest are dropped.
     pub fn is_full_of_pins(&self, stream: &StreamState, room: usize) -> bool {

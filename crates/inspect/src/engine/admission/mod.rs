@@ -112,6 +112,17 @@ impl FlowAdmission {
         }
     }
 
+    /// Takes out the protocols that the flow can't have any more, and stops nothing.
+    pub(super) fn narrow(
+        &mut self,
+        opinions: &mut Vec<(usize, PolicyRuleResult)>,
+        judge: &BannerInspector<'_>,
+    ) {
+        let Some(gate) = &mut self.gate else { return opinions.clear() };
+        gate.opinions.append(opinions);
+        gate.consider(self.said, false, &mut self.first, judge);
+    }
+
     /// Draws the conclusions of what was read of a segment. Nothing more will be read where the flow is
     /// `decided`, and it is none that is read where it is `foreign`.
     pub(super) fn review(&mut self, decided: bool, foreign: bool, judge: &mut BannerInspector<'_>) {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use bannerwall_test_support::hello::{client_hello, records};
+
 use super::tests::{BAD, GOOD, RULES};
-use crate::engine::Decision;
-use crate::engine::testing::{Conversation, Setup};
+use crate::engine::testing::{Conversation, NO_SQLMAP, Setup};
+use crate::engine::{Decision, HttpInspect};
+use crate::event::{ApplicationFacts, EventKind};
 use crate::packet::{PacketPatch, ParsedPacket, TcpFlags, parse};
 
 fn amid() -> Conversation {
@@ -155,4 +158,93 @@ fn a_monitor_sends_nothing_of_its_own() {
     let mut talk = Setup::monitoring(RULES).midstream();
     assert_eq!(talk.server(BAD), Decision::Undecided);
     assert_eq!(talk.engine.counters().probes, 0);
+}
+
+/// A connection whose client has the lower port, so that the guess of its roles is wrong. Its first bytes
+/// show nothing.
+fn guessed_wrongly(setup: Setup) -> Conversation {
+    let mut talk = setup.picked_up();
+    talk.server(b"GE");
+    talk.acknowledge(true);
+    assert_eq!(talk.server(b"T / HTTP/1.1\r\nHost: h\r\n\r\n"), Decision::Undecided);
+    talk.acknowledge(true);
+    talk
+}
+
+#[test]
+fn events_follow_the_roles_that_both_ends_have_shown() {
+    for mut setup in [Setup::enforcing(RULES), Setup::monitoring(RULES)] {
+        setup.config.http_inspect = HttpInspect::All;
+        let mut talk = guessed_wrongly(setup);
+        talk.client(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        talk.acknowledge(false);
+        talk.server(b"GET /2 HTTP/1.1\r\nHost: h\r\n\r\n");
+        talk.acknowledge(true);
+        talk.client(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        let told: Vec<_> =
+            talk.events.iter().filter_map(|event| Some((&event.kind, event.flow.as_ref()?))).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        for (kind, flow) in told {
+            assert!(matches!(kind, EventKind::Application(ApplicationFacts::Http(_))), "{kind:?}");
+            assert_eq!((flow.endpoints.client.port, flow.midstream), (22, true));
+        }
+    }
+}
+
+#[test]
+fn a_hello_shows_the_client_of_a_connection_whose_beginning_was_not_seen() {
+    let mut talk = Setup::enforcing(RULES).picked_up();
+    talk.server(&records(&client_hello("h.example", 0), 1 << 14));
+    talk.acknowledge(true);
+    talk.show(&talk.server_segment(b"x").bad_checksum());
+    let clients: Vec<u16> =
+        talk.events.iter().filter_map(|event| Some(event.flow.as_ref()?.endpoints.client.port)).collect();
+    assert_eq!(clients, [22, 22], "an anomaly and a drop");
+}
+
+#[test]
+fn a_policy_is_that_of_the_server_once_both_ends_have_shown_which_one_it_is() {
+    let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (allowed, expected) in [("ssh", Decision::Block), ("http", Decision::Undecided)] {
+        let policy = format!("[[policy]]\nport = 40000\nallow = \"{allowed}\"\nmidstream = \"judge\"\n");
+        let mut talk = guessed_wrongly(Setup::enforcing(&policy));
+        assert_eq!(talk.client(ok), expected, "{allowed}");
+    }
+    // A rule that a policy names was asked before the roles were shown.
+    let named = |agent: &str| {
+        format!(
+            "[[rule]]\nid = \"r\"\nprotocol = \"http\"\nfrom = \"client\"\naction = \"alert\"\n\
+             match.\"header.host\" = '^{agent}$'\n\
+             [[policy]]\nport = 40000\nallow_rules = [\"r\"]\nmidstream = \"judge\"\n"
+        )
+    };
+    for (host, expected) in [("x", Decision::Block), ("h", Decision::Undecided)] {
+        let mut talk = guessed_wrongly(Setup::enforcing(&named(host)));
+        assert_eq!(talk.client(ok), expected, "{host}");
+    }
+}
+
+#[test]
+fn what_is_forbidden_stays_so_behind_roles_that_were_guessed_wrongly() {
+    let mut setup = Setup::enforcing(NO_SQLMAP);
+    setup.config.http_inspect = HttpInspect::All;
+    let mut talk = guessed_wrongly(setup);
+    talk.client(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+    talk.acknowledge(false);
+    talk.client(b"llo");
+    talk.acknowledge(false);
+    // Other bytes for those that were read in the other roles.
+    let other = talk.segment(true).sequence(talk.client_next() - 3).payload(b"LLO");
+    assert_eq!(talk.show(&other), Decision::Undecided, "its receiver has them");
+    talk.server(b"GET / HTTP/1.1\r\nUser-Agent: sql");
+    assert_eq!(talk.server(b"map/1\r\n\r\n"), Decision::Block);
+    let clients: Vec<u16> = talk
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Alert(_) | EventKind::Drop(_) => Some(event.flow.as_ref()?.endpoints.client.port),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(clients, [22, 22]);
 }

@@ -92,7 +92,8 @@
 //! - a SYN of the server's, when the client's is forgotten: whoever answers by SYN and ACK is the server;
 //!   without such an answer ports and content tell
 //! - a connection whose SYN was not seen, between ports that suggest the wrong client: read in both roles
-//!   until one end has asked and the other answered
+//!   until one end has asked and the other answered by HTTP or TLS. Rules judge both roles. Events and
+//!   policies follow the ports, and the true roles from that answer on
 //! - a second answer to a SYN, with another number: reported; read afresh, and nothing behind it passes
 //!   before the client says which one it took (`syn_in_connection`)
 //! - a SYN inside a connection, to reset the inspector: reported; nothing is forgotten before the other end
@@ -189,6 +190,8 @@
 //!   than it sends them in. Linux does so only with further paths, which are refused; a made-up sender could.
 //! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
 //!   reported (`gap`) and read on behind.
+//! * A policy of a connection whose SYN was not seen is that of the lower port, until an answer by HTTP or
+//!   TLS shows which end is the server. SSH and what is not read never show it: both ends begin alike.
 //! * Bytes behind a beginning that the guard has not seen, or has forgotten (a table full of others), are
 //!   read as if a connection began there.
 //! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a

@@ -6,6 +6,7 @@ use crate::engine::banner_inspector::BannerInspector;
 use crate::engine::body_offload;
 use crate::engine::decision::{Decision, InspectionResult};
 use crate::engine::flow_facts::FlowFacts;
+use crate::engine::mirrored_roles::MirroredRoles;
 use crate::engine::response_offload;
 use crate::engine::tcp_flows::TcpFlows;
 use crate::event::{EventSink, Side};
@@ -168,8 +169,8 @@ impl<'e> SegmentInspection<'e> {
         // Memory is accounted for with the first segment.
         let (is_new, is_inline) =
             (conversation.accounted == 0, judge.settings.tracking == TrackingMode::Inline);
-        if is_new && is_inline && judge.enforces() && judge.flow.is_midstream() {
-            conversation.mirror = Some(Box::default());
+        if is_new && is_inline && judge.flow.is_midstream() {
+            conversation.mirror = Some(Box::new(MirroredRoles::new(&judge.settings.rules, judge.flow)));
         }
         let mut streams = StreamPair { own, peer };
         let arrival = ArrivingSegment { segment, side, tracked, may_ask: *may_ask };
@@ -190,10 +191,22 @@ impl<'e> SegmentInspection<'e> {
         judge.report_anomalies(anomalies, reported);
         let refused = judge.outcome.refuse.is_some() && judge.enforces();
         let more = !refused && read_payload::take_in(conversation, &mut streams, arrival, reported, judge);
+        let exchanged = !refused && conversation.correct_roles(streams.by_side(side), judge);
+        let side = if exchanged { side.other() } else { side };
+        // If the same segment comes again, the policy is asked then.
+        if !refused && !more {
+            conversation.review(judge);
+        }
         judge.emit_withheld(&mut conversation.withheld);
         std::mem::swap(&mut judge.reports, &mut conversation.reports);
         conversation.take_stock(streams.by_side(side), judge.packet.now);
         conversation.account(&mut judge.shared.counters);
+        if exchanged {
+            let client = flow.end(Side::Server);
+            flow.set_client(client);
+            // A segment that is condemned does not count, but the roles stay.
+            self.origin.before.set_client(client);
+        }
         if refused {
             flow.restore(self.origin.before);
             if caught_up {

@@ -369,16 +369,25 @@ fn settle_client(
     }
     shared.counters.midstream += 1;
     let was = flow.end(Side::Client);
-    let payload = segment.payload();
-    let client = if recognise(Side::Server, payload) == ProtocolRecognition::Http {
-        from.other()
-    } else if recognise(Side::Client, payload) == ProtocolRecognition::Http {
-        from
-    } else {
-        guess_client(segment, from)
+    let client = match shown_side(segment.payload()) {
+        Some(Side::Client) => from,
+        Some(Side::Server) => from.other(),
+        None => guess_client(segment, from),
     };
     flow.set_client(client);
     was != client
+}
+
+/// Returns the side that begins with these bytes, if they show it.
+fn shown_side(payload: &[u8]) -> Option<Side> {
+    let is_http = |side| recognise(side, payload) == ProtocolRecognition::Http;
+    match payload {
+        // RFC 8446 sections 4 and 5.1: a record of the handshake, and the type of its first message.
+        [0x16, 3, _, _, _, 1, ..] => Some(Side::Client),
+        [0x16, 3, _, _, _, 2, ..] => Some(Side::Server),
+        _ if is_http(Side::Server) => Some(Side::Server),
+        _ => is_http(Side::Client).then_some(Side::Client),
+    }
 }
 
 /// The facts of a flow that is in no table, by the one segment of it that is known.

@@ -105,10 +105,6 @@ pub(super) fn take_in(
     let more = cut && skip_missing(conversation, streams, arrival, judge);
     end(conversation, side, streams, reported, judge);
     conversation.admission.observe(&mut judge.outcome);
-    // The same segment comes again, and the policy is asked then.
-    if !more {
-        conversation.review(judge);
-    }
     more
 }
 
