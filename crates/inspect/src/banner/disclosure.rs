@@ -98,9 +98,10 @@ impl DisclosureLimits {
         let mut kept = Vec::with_capacity(headers.iter().len().min(self.fields));
         let (mut octets, mut left_out) = (0, 0);
         for header in headers.iter() {
-            // A value counts only as far as events show it.
-            octets += header.name.len() + header.value.len().min(self.text);
-            if kept.len() < self.fields && octets <= self.octets {
+            // Both count only as far as events show them.
+            let shown = header.name.len().min(self.text) + header.value.len().min(self.text);
+            if kept.len() < self.fields && octets + shown <= self.octets {
+                octets += shown;
                 kept.push(self.field(header));
             } else {
                 left_out += 1;
