@@ -14,9 +14,12 @@ use rustix::net::{
 use crate::event::Endpoint;
 use crate::packet::Segment;
 
-/// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_GET` of `NFNL_SUBSYS_CTNETLINK`.
+/// `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_GET` and `IPCTNL_MSG_CT_GET_STATS` of `NFNL_SUBSYS_CTNETLINK`.
 const NEW: u16 = 1 << 8;
 const GET: u16 = 1 << 8 | 1;
+const GET_STATISTICS: u16 = 1 << 8 | 5;
+/// `CTA_STATS_GLOBAL_ENTRIES`.
+const ENTRIES: u16 = 1;
 /// `NLM_F_REQUEST`, `NLM_F_ACK`, `NLM_F_DUMP`; without `NLM_F_CREATE` the kernel creates nothing.
 const REQUEST: u16 = 1;
 const ACKNOWLEDGED: u16 = 4;
@@ -135,8 +138,8 @@ impl ConntrackSocket {
         // Without NLM_F_ACK: the connection itself is the only message, and `take` stops at it.
         self.request(GET, 0, tuple, &[nested(ORIGINAL, &direction(tuple))])?;
         let mut found = None;
-        let result = self.receive(|connection| {
-            found = connection;
+        let result = self.receive(|body| {
+            found = connection(body);
             true
         });
         match result {
@@ -167,8 +170,8 @@ impl ConntrackSocket {
             };
             // Read to the end even if it was found: as long as a dump runs, the socket's next dump gets EBUSY
             // (net/netlink/af_netlink.c: __netlink_dump_start).
-            self.receive(|connection| {
-                found = found.or(connection.filter(is_it));
+            self.receive(|body| {
+                found = found.or(connection(body).filter(is_it));
                 false
             })?;
             if found.is_some() {
@@ -176,6 +179,20 @@ impl ConntrackSocket {
             }
         }
         Ok(None)
+    }
+
+    /// True if the kernel tracks no connection in this network namespace.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn is_empty(&mut self) -> io::Result<bool> {
+        self.send(GET_STATISTICS, 0, 0, &[])?;
+        let mut entries = None;
+        self.receive(|body| {
+            entries = find(body, ENTRIES).and_then(|value| value.first_chunk().copied());
+            true
+        })?;
+        Ok(entries.map(u32::from_be_bytes) == Some(0))
     }
 
     /// Makes the tracking accept a connection's segments whatever their sequence numbers are.
@@ -221,15 +238,19 @@ impl ConntrackSocket {
         tuple: &ConntrackTuple,
         attributes: &[Vec<u8>],
     ) -> io::Result<()> {
-        self.number = self.number.wrapping_add(1);
         let family = if tuple.source.address.is_ipv4() { 2 } else { 10 };
+        self.send(kind, flags, family, attributes)
+    }
+
+    fn send(&mut self, kind: u16, flags: u16, family: u8, attributes: &[Vec<u8>]) -> io::Result<()> {
+        self.number = self.number.wrapping_add(1);
         let message = message((kind, flags | REQUEST), family, self.number, attributes);
         send(&self.socket, &message, SendFlags::empty())?;
         Ok(())
     }
 
     /// Reads the answer to the last request, up to its end or until `take` returns true.
-    fn receive(&self, mut take: impl FnMut(Option<TrackedConnection>) -> bool) -> io::Result<()> {
+    fn receive(&self, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
         let mut buffer = [0; 32 << 10];
         loop {
             // Nothing has to be waited for: netlink handles a request within `send`, and continues a dump
@@ -240,8 +261,8 @@ impl ConntrackSocket {
                 rest = behind;
                 match answer {
                     ConntrackMessage::End(result) => return result,
-                    ConntrackMessage::Connection(body) if take(connection(body)) => return Ok(()),
-                    ConntrackMessage::Connection(_) | ConntrackMessage::Other => {}
+                    ConntrackMessage::Body(body) if take(body) => return Ok(()),
+                    ConntrackMessage::Body(_) | ConntrackMessage::Other => {}
                 }
             }
         }
@@ -252,8 +273,8 @@ impl ConntrackSocket {
 enum ConntrackMessage<'a> {
     /// The request is done.
     End(io::Result<()>),
-    /// Attributes of a connection.
-    Connection(&'a [u8]),
+    /// Attributes of a connection, or of the statistics.
+    Body(&'a [u8]),
     /// It belongs to another request.
     Other,
 }
@@ -273,7 +294,7 @@ impl<'a> ConntrackMessage<'a> {
                 error => Err(io::Error::from_raw_os_error(error.saturating_neg())),
             }),
             DONE => Self::End(Ok(())),
-            NEW => Self::Connection(message.get(HEADERS..).unwrap_or_default()),
+            NEW | GET_STATISTICS => Self::Body(message.get(HEADERS..).unwrap_or_default()),
             _ => Self::Other,
         };
         Some((answer, behind))
@@ -418,7 +439,7 @@ mod tests {
             ConntrackMessage::End(result) => {
                 Some(result.map_err(|error| error.raw_os_error().unwrap_or_default()))
             }
-            ConntrackMessage::Connection(_) | ConntrackMessage::Other => None,
+            ConntrackMessage::Body(_) | ConntrackMessage::Other => None,
         };
         assert_eq!(first(&told(ANSWER, 7, 0)), Some(Ok(())));
         assert_eq!(first(&told(ANSWER, 7, -2)), Some(Err(2)));

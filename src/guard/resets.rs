@@ -204,7 +204,8 @@ impl ResetInjector {
             return Some(resets);
         }
         if !lookups.admit(now) {
-            return None;
+            // Without any connection nothing is translated, and there is nothing to look up.
+            return conntrack.is_empty().unwrap_or_default().then_some(resets);
         }
         // An unknown connection is not translated, so its segments show the true addresses.
         let Ok(Some(connection)) = conntrack.find_between(&seen) else { return Some(resets) };

@@ -206,6 +206,29 @@ fn a_rejected_banner_resets_both_ends_on_loopback_too() {
 }
 
 #[test]
+fn many_connections_are_reset_where_the_kernel_tracks_none() {
+    as_root(|| {
+        let namespace = Namespace::new();
+        let guard = Guard::start(&namespace, "reject", "--hook input --enforce --no-offload");
+        let server = namespace.listen(at("127.0.0.1", 0));
+        let address = server.local_addr().expect("it is bound");
+        let talks: Vec<_> = (0..60)
+            .map(|_| {
+                let client = namespace.connect(address).expect("it listens");
+                (client, server.accept().expect("the client has connected").0)
+            })
+            .collect();
+        for (_, accepted) in &talks {
+            (&*accepted).write_all(FORBIDDEN).expect("the guard reads it");
+        }
+        for (client, _) in talks {
+            assert_eq!(read_all(Ok(client)), (Vec::new(), Some(ErrorKind::ConnectionReset)));
+        }
+        guard.stop(Signal::TERM);
+    });
+}
+
+#[test]
 fn a_dropped_banner_never_arrives_and_other_connections_live_on() {
     as_root(|| {
         for backend in BACKENDS {
