@@ -13,6 +13,8 @@ const INPUT: u8 = 1;
 const OUTPUT: u8 = 3;
 /// `LOOPBACK_IFINDEX` of the kernel: the loopback interface has this index in each network namespace.
 const LOOPBACK: u32 = 1;
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
 
 /// Addresses that this guard listens on. Its threads share them, and they are known once it listens.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +36,11 @@ impl OwnListeners {
             OUTPUT => (true, queued.output_interface == LOOPBACK),
             _ => return false,
         };
+        // The engine parses the packet, too, so that here the ports alone tell of most packets.
+        let is_perhaps_own = |ports: [u16; 2]| addresses.iter().any(|own| ports.contains(&own.port()));
+        if !ports(queued.payload).is_none_or(is_perhaps_own) {
+            return false;
+        }
         let Ok(ParsedPacket::Tcp(segment)) = packet::parse(queued.payload, queued.wire_length) else {
             return false;
         };
@@ -42,6 +49,18 @@ impl OwnListeners {
         is_source_local && is_own(source.address, source.port)
             || is_destination_local && is_own(destination.address, destination.port)
     }
+}
+
+/// Returns the ports of a packet whose TCP header follows the IP header.
+fn ports(packet: &[u8]) -> Option<[u16; 2]> {
+    let first = *packet.first()?;
+    let at = match first >> 4 {
+        4 => 4 * usize::from(first & 0x0f),
+        6 if packet.get(6) == Some(&TCP) => 40,
+        _ => return None,
+    };
+    let [source_high, source_low, high, low] = *packet.get(at..)?.first_chunk()?;
+    Some([u16::from_be_bytes([source_high, source_low]), u16::from_be_bytes([high, low])])
 }
 
 /// True if a listener on `own` accepts connections to this address and port.
