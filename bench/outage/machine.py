@@ -35,10 +35,11 @@ class Machine:
         package = run(ROOT / "scripts/package", "deb", "--program", PROGRAM, "--compress", "none", "--output",
                       self.packages.name).strip()
         boot = BOOT.read_text(encoding="utf-8")
-        self.systemd = self.line.start(
-            "router", "sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh", self.group / "cgroup.procs",
-            "unshare", "--mount", "--propagation=private", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child",
-            "sh", "-c", boot, "sh", self.layer.name, self.packages.name,
+        # Not by `ip netns exec`, which hides the control groups.
+        self.systemd = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{self.line.name}-router", "sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh",
+             str(self.group / "cgroup.procs"), "unshare", "--mount", "--propagation=private", "--pid", "--uts", "--ipc",
+             "--cgroup", "--fork", "--kill-child", "sh", "-c", boot, "sh", self.layer.name, self.packages.name],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.await_for("systemd", lambda: self.said(
             "test -e /etc/systemd/system/only-this.target && systemctl is-system-running") == "running")
