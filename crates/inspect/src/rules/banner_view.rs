@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::field::BannerField;
+use super::host_name::{lookups, lookups_of_target};
 use super::kex_marker::KexMarker;
 use crate::banner::html_title::title;
 use crate::banner::{
@@ -187,14 +188,13 @@ impl<'a> BannerView<'a> {
     pub(super) fn hosts(&self) -> &[String] {
         self.hosts.get_or_init(|| match self.banner {
             Banner::Tls(TlsBanner { facts, .. }) => {
-                facts.client.iter().flat_map(|client| &client.names).filter_map(|name| host(name)).collect()
+                let names = facts.client.iter().flat_map(|client| &client.names);
+                names.flat_map(|name| lookups(name.as_bytes())).collect()
             }
             Banner::Request(request) => {
-                let text = String::from_utf8_lossy;
-                let named = request.headers.all(HOST).filter_map(|value| host(text(value).trim()));
                 // RFC 9112 section 3.2.2: the target's authority counts, whatever Host says.
-                let target = authority(request.url).map(|value| text(value).into_owned());
-                named.chain(target.map(|name| host(&name).unwrap_or(name))).collect()
+                let target = lookups_of_target(request.method, request.url);
+                request.headers.all(HOST).flat_map(lookups).chain(target).collect()
             }
             _ => Vec::new(),
         })
@@ -235,24 +235,8 @@ impl<'a> BannerView<'a> {
     }
 }
 
-/// Returns the host and port of a target that is a whole URL, without user information.
-fn authority(url: &[u8]) -> Option<&[u8]> {
-    let behind = url.get(memchr::memmem::find(url, b"://")? + 3..)?;
-    let end = memchr::memchr3(b'/', b'?', b'#', behind).unwrap_or(behind.len());
-    behind.get(..end)?.rsplit(|octet| *octet == b'@').next().filter(|_| !url.starts_with(b"/"))
-}
-
 /// The field that names the requested host.
 pub(super) const HOST: &str = "host";
-
-/// Returns the name by which servers look up a requested one, if it differs: in small letters, without a port
-/// and without final dots (nginx's `ngx_http_validate_host`).
-fn host(name: &str) -> Option<String> {
-    let host = if name.starts_with('[') { name } else { name.split(':').next().unwrap_or_default() };
-    let host = host.trim_end_matches('.');
-    let differs = host.len() < name.len() || host.bytes().any(|octet| octet.is_ascii_uppercase());
-    differs.then(|| host.to_ascii_lowercase())
-}
 
 /// Returns the values of a field of one side's handshake.
 fn tls<'v>(banner: &TlsBanner<'v>, field: &BannerField) -> FieldValues<'v> {

@@ -42,6 +42,7 @@ mod explain;
 mod field;
 mod find_rule_files;
 pub mod fingerprint;
+mod host_name;
 pub mod kex_marker;
 pub mod limits;
 mod lint;

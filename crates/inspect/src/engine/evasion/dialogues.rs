@@ -244,6 +244,11 @@ fn a_requested_host_is_judged_as_servers_look_it_up() {
         ("/", "bad.example.", true),
         ("http://bad.example/", "good.example", true),
         ("HTTP://user@Bad.example:80?x", "good.example", true),
+        ("/", "bad.example,good.example", true),
+        ("/", "[bad.example]", true),
+        ("/", "user@b%61d.example/x", true),
+        ("//bad.example/", "good.example", true),
+        ("https:\\\\bad.example/", "good.example", true),
         ("/?u=http://bad.example/", "good.example", false),
         ("/", "bad.example.org", false),
     ] {
