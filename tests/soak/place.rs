@@ -197,9 +197,10 @@ impl Place {
     pub fn metrics(&self) -> Option<Metrics> {
         let mut stream = self.field.router.connect(SocketAddr::from(METRICS)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
         let line = |line: &str| {
             let (name, value) = line.rsplit_once(' ')?;
             Some((name.strip_prefix("bannerwall_")?.to_owned(), value.parse().ok()?))
