@@ -436,6 +436,8 @@ impl QueueWorker {
     /// were received are answered.
     fn hand_over(mut self) -> Result<(), SourceError> {
         let now = self.judge.inspection.now();
+        // Without this, the packets of a slow start pass or are dropped uninspected. The handover goes on.
+        let _ = self.source.await_successor();
         // This process publishes the counts up to here, and its successor only what comes after.
         let statistics = self.source.statistics();
         self.judge.inspection.publisher.publish_statistics(statistics);

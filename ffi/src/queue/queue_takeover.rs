@@ -68,6 +68,20 @@ impl Queue {
         Ok(())
     }
 
+    /// Lets so many packets wait until another process takes over: [`Queue::resume`] sets its own limit.
+    ///
+    /// # Errors
+    ///
+    /// The message cannot be sent.
+    pub fn set_maximum_length(&mut self, packets: u32) -> Result<(), QueueError> {
+        let settings = QueueSettings { maximum_length: Some(packets), ..QueueSettings::default() };
+        let mut message = OutgoingMessages::new(self.number, 0);
+        if message.push_settings(&settings) {
+            send_with_retry(&self.socket, message.octets(), &mut self.counters)?;
+        }
+        Ok(())
+    }
+
     /// Answers the packets that the socket's previous holder has read and not answered: the kernel would
     /// hold them for ever. Packets that wait to be read stay. Returns their number, if the kernel's table
     /// can be read.

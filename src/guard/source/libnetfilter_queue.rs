@@ -11,6 +11,9 @@ use super::packet_source::{
 };
 use crate::event::Timestamp;
 
+/// Packets that may wait in a queue until a successor reads it: a start takes seconds on a busy machine.
+const WAITING_FOR_SUCCESSOR: u32 = 16_384;
+
 /// A queue that is read and answered in batches.
 #[derive(Debug)]
 pub struct LibnetfilterQueue {
@@ -95,6 +98,10 @@ impl PacketSource for LibnetfilterQueue {
 
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError> {
         Ok(self.queue.set_copy_range(octets)?)
+    }
+
+    fn await_successor(&mut self) -> Result<(), SourceError> {
+        Ok(self.queue.set_maximum_length(self.config.maximum_length.max(WAITING_FOR_SUCCESSOR))?)
     }
 
     fn resume(&mut self, octets: u32) -> Result<(), SourceError> {

@@ -301,6 +301,15 @@ pub trait PacketSource: Send {
     /// The kernel does not accept the message.
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError>;
 
+    /// Lets more packets wait than this process does, until a successor reads them, if the backend can.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not accept the message.
+    fn await_successor(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     /// Starts to read an adopted queue, whose packets were copied up to `octets` bytes so far.
     ///
     /// # Errors
