@@ -1,6 +1,5 @@
 """A systemd on the router, with the unit of a package."""
 
-import json
 import os
 import pathlib
 import re
@@ -14,8 +13,17 @@ from .scene import PROGRAM
 
 BOOT = ROOT / "tests/system/boot.sh"
 CONFIGURATION = "/etc/bannerwall/guard.toml"
-EVENTS = "/var/log/bannerwall/events.json"
 METRICS = "127.0.0.1:9464"
+# What the load's clients say of themselves.
+FORBIDDEN = """[[rule]]
+id = "load"
+title = "A client of the load"
+protocol = "ssh"
+from = "client"
+match.software = '^load_'
+action = "drop"
+severity = "low"
+"""
 PATIENCE = 90
 
 
@@ -45,7 +53,8 @@ class Machine:
             "test -e /etc/systemd/system/only-this.target && systemctl is-system-running") == "running")
         self.inside(f"dpkg --install /mnt/{pathlib.Path(package).name}")
         self.inside(f"sed -i 's/^hook = .*/hook = [\"forward\"]/' {CONFIGURATION}")
-        self.inside(f"printf 'metrics = \"{METRICS}\"\\n' >>{CONFIGURATION}")
+        self.inside(f"printf 'enforce = true\\nmetrics = \"{METRICS}\"\\n' >>{CONFIGURATION}")
+        self.inside(f"cat >/etc/bannerwall/rules/load.toml <<'EOF'\n{FORBIDDEN}EOF")
         self.inside("systemctl enable --now bannerwall")
         return self
 
@@ -101,9 +110,3 @@ class Machine:
         """Packets that are counted as passed unseen."""
         found = re.search(r"^bannerwall_uninspected_packets_total (\S+)$", self.said(f"curl -s http://{METRICS}/metrics"), re.M)
         return int(float(found[1])) if found else None
-
-    def seen(self):
-        """The numbers of the connections whose client was seen."""
-        names = (json.loads(text)["ssh"].get("client", {}).get("software_version", "")
-                 for text in self.inside(f"cat {EVENTS}").splitlines() if '"event_type":"ssh"' in text)
-        return {int(name.removeprefix("load_")) for name in names if name.startswith("load_")}
