@@ -91,8 +91,8 @@ pub(super) struct GuardArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     queue_length: u32,
     /// Limit of a packet's time in the queue (`off`: none). An older packet gets the verdict of --on-failure
-    /// without inspection, since its sender has sent it again. Packets that waited for a restart are inspected
-    /// at any age. Needs timestamps, which incoming packets have; not available with --backend nfq
+    /// without inspection, since its sender has sent it again. Packets that waited for a restart are
+    /// inspected at any age. Needs timestamps, which incoming packets have; not available with --backend nfq
     /// [default: 2s].
     #[arg(long, value_name = "TIME|off", value_parser = max_wait)]
     max_wait: Option<MaxWait>,

@@ -3,8 +3,8 @@
 //! The kernel has no age limit: after a pause a worker finds all packets that its queue holds. Packets that
 //! waited longer than the limit get the verdict of `--on-failure` at once, so that new packets do not wait
 //! behind old ones that their senders have long repeated. What came before the worker's first packet has
-//! waited for a restart, in a queue that a predecessor left: it is judged at any age. The age comes from the kernel's timestamps. Packets
-//! of this machine itself (OUTPUT) have none, and are judged at any age.
+//! waited for a restart, in a queue that a predecessor left: it is judged at any age. The age comes from the
+//! kernel's timestamps. Packets of this machine itself (OUTPUT) have none, and are judged at any age.
 
 use std::time::{Duration, SystemTime};
 

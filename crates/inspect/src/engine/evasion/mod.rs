@@ -149,8 +149,9 @@
 //!   asks for it: put together; the segment with its last byte is stopped
 //! - a hello with a session id of unusual length, unusual versions, or bytes behind its extensions; a name in
 //!   capitals, with a port or a final dot: read as the most lenient server reads it
-//! - a `Host` in capitals, with a port or a final dot, in a list or in brackets, or another host in the target:
-//!   judged in each way, and as a URL is read (percent-encoding, user information, backslashes, wide letters)
+//! - a `Host` in capitals, with a port or a final dot, in a list or in brackets, or another host in the
+//!   target: judged in each way, and as a URL is read (percent-encoding, user information, backslashes, wide
+//!   letters)
 //! - a hello that contradicts itself: reported; its bytes are read as anything else (`tls_malformed`)
 //! - bytes between two messages, where every transaction is read: reported; left out up to the line's end
 //!   (`http_unexpected_data`)
