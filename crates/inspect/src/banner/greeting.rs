@@ -48,7 +48,12 @@ impl<'a> GreetingBanner<'a> {
         let Some(behind) = line.strip_prefix(code) else { return line.trim_ascii() };
         match behind.split_first() {
             None => b"",
-            Some((b' ' | b'-', text)) => text.trim_ascii(),
+            Some((separator, text)) if !separator.is_ascii_alphanumeric() => text.trim_ascii(),
+            Some((octet, _))
+                if self.greeting.dialect() == GreetingDialect::Code && !octet.is_ascii_digit() =>
+            {
+                behind.trim_ascii()
+            }
             Some(_) => line.trim_ascii(),
         }
     }
@@ -146,22 +151,27 @@ fn begins(greeting: GreetingProtocol, line: &[u8]) -> GreetingComparison {
             told = GreetingComparison::Perhaps;
             continue;
         }
-        // The opening must be a whole word: `2200` does not begin with the code 220. Only a code may have a
-        // hyphen behind it, for a reply of several lines (RFC 959 section 4.2).
-        match line.get(common) {
-            None | Some(b' ') => return GreetingComparison::Thus,
-            Some(b'-') if greeting.dialect() == GreetingDialect::Code => return GreetingComparison::Thus,
-            Some(_) => {}
+        // The opening must be a whole word: `2200` does not begin with the code 220. Clients take any other
+        // byte behind a code (Python's `smtplib` and `ftplib`), and white space behind a word.
+        let is_code = greeting.dialect() == GreetingDialect::Code;
+        let ends = |octet: &u8| if is_code { !octet.is_ascii_digit() } else { is_separator(octet) };
+        if line.get(common).is_none_or(ends) {
+            return GreetingComparison::Thus;
         }
     }
     told
+}
+
+/// True for white space and control characters.
+const fn is_separator(octet: &u8) -> bool {
+    *octet <= b' '
 }
 
 /// Number of bytes of a line's code.
 fn opening(dialect: GreetingDialect, line: &[u8]) -> usize {
     let word = |from: usize| {
         let rest = line.get(from..).unwrap_or_default();
-        from + memchr(b' ', rest).unwrap_or(rest.len())
+        from + rest.iter().position(is_separator).unwrap_or(rest.len())
     };
     match dialect {
         GreetingDialect::Code => CODE.min(line.len()),
@@ -265,6 +275,11 @@ mod tests {
             (b"* PREAUTH hi\r\n", 143, b"* PREAUTH", b"hi", true),
             (b"* BYE now\r\n", 143, b"* BYE", b"now", false),
             (b"421 later\r\n", 25, b"421", b"later", false),
+            (b"220\tready\r\n", 25, b"220", b"ready", true),
+            (b"220\0ready\r\n", 25, b"220", b"ready", true),
+            (b"220ready\r\n", 25, b"220", b"ready", true),
+            (b"+OK\tready\r\n", 110, b"+OK", b"ready", true),
+            (b"* OK\tready\r\n", 143, b"* OK", b"ready", true),
         ] {
             let ParseProgress::Done { value, .. } = parse(octets, port) else { panic!("not whole") };
             assert_eq!((value.code(), value.text(value.line())), (code, text));

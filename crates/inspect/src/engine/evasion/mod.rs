@@ -174,6 +174,8 @@
 //!   what is no message is left out, however long that is, as in a tunnel; requests in it are judged.
 //! * A field of a response that stands behind a chunked body is not judged; Perl's `HTTP::Tiny` takes it for
 //!   one of the head's. A header line that the end of the connection cuts has passed when that end is seen.
+//! * A greeting of mail or FTP is judged up to 16 KiB or 100 lines; some clients read on.
+//! * HTTP/2 is not read, neither by prior knowledge nor by `Upgrade`.
 //! * An SSH identification is judged when its line is whole: a reader that does not wait for the CR LF has
 //!   all before it by then.
 //! * Of a client that offers Encrypted Client Hello the name in the open is judged, which may be another
