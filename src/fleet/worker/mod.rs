@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use super::database::{FleetDatabase, HeartbeatReply};
 use super::merge::BackgroundMerge;
 use super::{FleetError, PAUSE, ScanOrder};
+use crate::backoff::Backoff;
 use crate::confinement::Confinement;
-use crate::database::{DatabaseError, DatabaseLocation, OutageTracker, RetryBackoff};
+use crate::database::{DatabaseError, DatabaseLocation, OutageTracker};
 use crate::diagnostics::log_line;
 use crate::inventory::StoreError;
 use crate::output::eve::EveOptions;
@@ -159,7 +160,7 @@ struct ScanWorker<'a> {
     /// Scans that are skipped, and until when.
     resting: Vec<(i64, Instant)>,
     /// Scans that failed here, and their back-off.
-    failing: Vec<(i64, RetryBackoff)>,
+    failing: Vec<(i64, Backoff)>,
     ended: WorkerSummary,
 }
 
@@ -250,7 +251,7 @@ impl ScanWorker<'_> {
         if self.failing.len() >= FAILING {
             self.failing.remove(0);
         }
-        let mut pauses = RetryBackoff::new(REST, LONGEST_REST);
+        let mut pauses = Backoff::new(REST, LONGEST_REST);
         let pause = pauses.next_delay();
         self.failing.push((scan, pauses));
         pause
