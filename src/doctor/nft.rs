@@ -37,7 +37,8 @@ impl NftRuleset {
     pub(super) fn read(ruleset: &Value) -> Self {
         let objects = ruleset["nftables"].as_array().map_or(&[][..], Vec::as_slice);
         let rules = objects.iter().filter_map(|object| object.get("rule")).filter_map(NftRule::read);
-        Self { rules: rules.filter(|rule| !hook::is_our_chain(&rule.chain)).collect() }
+        let is_ours = |rule: &NftRule| hook::is_our_chain(&rule.chain) || rule.is_our_jump();
+        Self { rules: rules.filter(|rule| !is_ours(rule)).collect() }
     }
 
     /// Returns rules that exclude the hook's traffic from connection tracking.
@@ -61,6 +62,12 @@ impl NftRule {
             handle: rule["handle"].as_u64()?,
             statements: rule["expr"].as_array()?.clone(),
         })
+    }
+
+    /// True if the rule leads to one of the hook's chains; some of these jumps ask for the mark.
+    fn is_our_jump(&self) -> bool {
+        let mut targets = self.statements.iter().filter_map(|statement| statement["jump"]["target"].as_str());
+        targets.any(hook::is_our_chain)
     }
 
     fn does(&self, statement: &str) -> bool {
@@ -126,6 +133,7 @@ mod tests {
             rule("d", &json!([protocol(json!({"set": ["tcp", "udp"]})), {"notrack": null}])),
             rule("e", &json!([{"flow": {"op": "add", "flowtable": "@f"}}])),
             rule("BANNERWALL", &json!([{"notrack": null}])),
+            rule("PREROUTING", &json!([{"notrack": null}, {"jump": {"target": "BANNERWALL-CLEAN"}}])),
         ]});
         let nft = NftRuleset::read(&ruleset);
         let chains = |rules: Vec<&NftRule>| rules.iter().map(|rule| rule.chain.clone()).collect::<Vec<_>>();

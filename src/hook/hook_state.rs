@@ -171,8 +171,7 @@ impl FamilyStatus {
 /// Returns the jumps in the base chains that lead packets to the guard, with the misplaced third-party rules
 /// of each; `led` are the hook's packets.
 pub(super) fn jumps(listing: &TableListing, led: &[HookedTraffic]) -> Vec<HookJump> {
-    let forms = rule_text::jump_forms();
-    let is_ours = |rule: &str| forms.iter().any(|form| form == rule);
+    let is_ours = rule_text::is_jump;
     let in_chain = |chain: BaseChain| {
         let rules: Vec<&str> = listing.rules(chain.base()).collect();
         let jump = |(index, rule): (usize, &&str)| {

@@ -9,6 +9,8 @@
 //! ```text
 //! INPUT, OUTPUT, FORWARD ──tcp──► BANNERWALL
 //!   connection mark PASS, no SYN → RETURN          decided before: never queued again
+//!   neither packet mark nor connection mark
+//!                           → NFQUEUE              most packets of undecided connections
 //!   connection mark RELEASED, from the server, or from the client without octets
 //!                           → RETURN               a body that need not be read, and what acknowledges it
 //!   SYN, connection mark PASS → take it off        what opens a connection is judged
@@ -24,7 +26,8 @@
 //!                           → BANNERWALL-PASS      save to the connection
 //!   connection mark RELEASED → take it off         the client says more, or something ends
 //!   all else                → NFQUEUE
-//! PREROUTING, OUTPUT ──tcp──► BANNERWALL-CLEAN   clear PASS and BLOCK, which others restored
+//! PREROUTING, OUTPUT ──tcp, any packet mark──► BANNERWALL-CLEAN
+//!                                                  clear PASS and BLOCK, which others restored
 //! ```
 //!
 //! The guard answers the packet that decides a flow with `NF_REPEAT` and a mark. The packet runs through the
@@ -401,7 +404,7 @@ pub fn is_ours(line: &str) -> bool {
     let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) else {
         return false;
     };
-    is_our_chain(chain) || rule_text::jump_forms().iter().any(|form| form == rule)
+    is_our_chain(chain) || rule_text::is_jump(rule)
 }
 
 /// Removes all of bannerwall's rules, chains and bans, in every requested family and both variants of

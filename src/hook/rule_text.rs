@@ -7,7 +7,7 @@ use super::hooked_traffic::{HookTransport, HookedTraffic};
 use super::release_rules;
 use super::table_listing::TableListing;
 use super::third_party_rules;
-use super::{BaseChain, HookConfig, MarkState, PortList, QueueRange};
+use super::{BaseChain, HookConfig, MarkField, MarkState, PortList, QueueRange};
 
 /// Table of the hook. It comes before `filter`, so packets are inspected before a filter rule accepts them.
 /// Its base chains see both local and forwarded traffic.
@@ -50,7 +50,7 @@ pub(super) fn chains(config: &HookConfig) -> [(&'static str, Vec<String>); 4] {
 }
 
 /// Clears the decision from a packet, except for the mark of a reset, which must last until the machine has
-/// sent it.
+/// sent it. Packets without a mark are not led here.
 ///
 /// Third-party software stores marks in the same connection mark, and copies it to the packet as a whole
 /// (`CONNMARK --restore-mark` without a mask, as for several uplinks). With the decision in it, their `ip
@@ -59,7 +59,6 @@ fn clean_rules(config: &HookConfig) -> Vec<String> {
     let mask = config.mark.mask();
     let ours = config.mark.value(MarkState::Ours);
     vec![
-        format!("-m mark --mark 0x0/{mask:#x} -j RETURN"),
         format!("-p tcp -m mark --mark {ours:#x}/{mask:#x} -m tcp --tcp-flags RST RST -j RETURN"),
         format!("-j MARK --set-xmark 0x0/{mask:#x}"),
     ]
@@ -90,6 +89,8 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         // Most traffic, later packets of connections that may pass, ends here.
         format!("-p tcp {} -m tcp ! --tcp-flags SYN SYN -j RETURN", test("connmark", MarkState::Pass)),
     ];
+    // Most packets of undecided connections. All rules until the last ones ask for a mark that these lack.
+    rules.extend(queue_rules(config, &unmarked(config)));
     rules.extend(release_rules::first_rules(config));
     rules.push(
         // A mark outlives its connection if one end took a reset that the kernel's tracking did not. So the
@@ -122,12 +123,29 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
     ]);
     rules.extend(release_rules::rules(config, PASS));
-    let target = queue_target(config);
-    rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
+    rules.extend(queue_rules(config, ""));
+    rules
+}
+
+/// Returns the rules that queue the packets with the hook's protocols and ports that have these `matches`.
+fn queue_rules(config: &HookConfig, matches: &str) -> Vec<String> {
+    let end = format!("{matches} {}", queue_target(config));
+    let mut rules = rules_for("tcp", config.ports.as_ref(), &end);
     if let Some(udp) = &config.udp {
-        rules.extend(port_matches(Some(udp)).iter().map(|ports| format!("-p udp{ports} {target}")));
+        rules.extend(rules_for("udp", Some(udp), &end));
     }
     rules
+}
+
+/// Returns a rule with this `end` for each group of ports.
+fn rules_for(protocol: &str, ports: Option<&PortList>, end: &str) -> Vec<String> {
+    port_matches(ports).iter().map(|ports| format!("-p {protocol}{ports}{end}")).collect()
+}
+
+/// Returns the matches for packets without a decision, neither their own nor their connection's.
+fn unmarked(config: &HookConfig) -> String {
+    let mask = config.mark.mask();
+    format!(" -m mark --mark 0x0/{mask:#x} -m connmark --mark 0x0/{mask:#x}")
 }
 
 /// Returns the rules for packets by which the ends of a blocked connection open another one between the same
@@ -188,7 +206,8 @@ fn port_matches(ports: Option<&PortList>) -> Vec<String> {
 pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
     let both = config.chains.contains(&BaseChain::Input) && config.chains.contains(&BaseChain::Output);
     let of = |carried: HookTransport| {
-        let [plain, without_loopback, clean] = forms_of(carried);
+        let [plain, without_loopback] = forms_of(carried);
+        let clean = clean_jump(carried, config.mark);
         let jump = move |chain: &BaseChain| {
             // A packet over loopback passes OUTPUT and INPUT; one inspection is enough.
             let rule = if both && *chain == BaseChain::Output { &without_loopback } else { &plain };
@@ -206,16 +225,36 @@ fn carried(config: &HookConfig) -> Vec<HookTransport> {
     [Some(HookTransport::Tcp), udp].into_iter().flatten().collect()
 }
 
-/// Returns every form of jump that bannerwall has ever used, for any base chain.
-pub(super) fn jump_forms() -> [String; 6] {
-    let ([a, b, c], [d, e, f]) = (forms_of(HookTransport::Tcp), forms_of(HookTransport::Udp));
-    [a, b, c, d, e, f]
+/// True if a rule is a jump to one of the hook's chains, in any form that bannerwall has ever used.
+pub(super) fn is_jump(rule: &str) -> bool {
+    [HookTransport::Tcp, HookTransport::Udp].into_iter().any(|carried| {
+        let clean = format!("-j {CLEAN}");
+        let words = rule.strip_prefix("-p ").and_then(|rest| rest.strip_prefix(carried.name()));
+        let condition = words.and_then(|rest| rest.strip_suffix(&clean)).map(str::trim);
+        let is_clean_jump = condition.is_some_and(|condition| condition.is_empty() || is_marked(condition));
+        is_clean_jump || forms_of(carried).iter().any(|form| form == rule)
+    })
 }
 
-/// Returns the forms of jump for one protocol; the last leads to [`CLEAN`].
-fn forms_of(carried: HookTransport) -> [String; 3] {
+/// Returns the forms of jump to the main chain for one protocol.
+fn forms_of(carried: HookTransport) -> [String; 2] {
     let name = carried.name();
-    [format!("-p {name} -j {MAIN}"), format!("! -o lo -p {name} -j {MAIN}"), format!("-p {name} -j {CLEAN}")]
+    [format!("-p {name} -j {MAIN}"), format!("! -o lo -p {name} -j {MAIN}")]
+}
+
+/// Returns the jump to [`CLEAN`]. Most packets have no mark, so they need not enter that chain.
+fn clean_jump(carried: HookTransport, mark: MarkField) -> String {
+    format!("-p {} {MARKED}{:#x} -j {CLEAN}", carried.name(), mark.mask())
+}
+
+/// Match for packets with a mark in the mask that follows.
+const MARKED: &str = "-m mark ! --mark 0x0/";
+
+/// True if a match asks for a mark in two adjacent bits.
+fn is_marked(condition: &str) -> bool {
+    let mask = condition.strip_prefix(MARKED).and_then(|mask| mask.strip_prefix("0x"));
+    let mask = mask.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    mask.is_some_and(|mask| MarkField::from_mask(mask).is_some())
 }
 
 /// Returns the changes, in `iptables-restore` syntax, that turn a table with the content `there` into the
@@ -324,7 +363,7 @@ pub(super) fn is_our_change(change: &str) -> bool {
 }
 
 fn is_our_jump(base: &str, rule: &str) -> bool {
-    BASES.contains(&base) && jump_forms().iter().any(|form| form == rule)
+    BASES.contains(&base) && is_jump(rule)
 }
 
 /// Returns the rules of `jumps` in `base`.
@@ -337,14 +376,12 @@ pub(super) fn in_base<'a>(
 
 /// Returns the hook's jumps in a base chain, with duplicates.
 pub(super) fn our_jumps<'a>(there: &'a TableListing, base: &'a str) -> impl Iterator<Item = &'a str> {
-    let forms = jump_forms();
-    there.rules(base).filter(move |rule| forms.iter().any(|form| form == rule))
+    there.rules(base).filter(|rule| is_jump(rule))
 }
 
 /// Returns the third-party rules in `base`, in order.
 fn foreign<'a>(there: &'a TableListing, base: &'a str) -> impl Iterator<Item = &'a str> {
-    let forms = jump_forms();
-    there.rules(base).filter(move |rule| forms.iter().all(|form| form != rule))
+    there.rules(base).filter(|rule| !is_jump(rule))
 }
 
 /// Returns the number of third-party rules before the jumps. All belong there, since queued packets miss
@@ -367,8 +404,7 @@ fn are_in_place(
     if !our_jumps(there, base).eq(wanted.iter().copied()) {
         return false;
     }
-    let forms = jump_forms();
-    let is_ours = |rule: &&str| forms.iter().any(|form| form == rule);
+    let is_ours = |rule: &&str| is_jump(rule);
     let before_first = there.rules(base).take_while(|rule| !is_ours(rule)).count();
     let behind_last = there.rules(base).rev().take_while(|rule| !is_ours(rule)).count();
     let before_last = foreign(there, base).count().saturating_sub(behind_last);
@@ -519,6 +555,35 @@ mod tests {
         assert_eq!(changes(&config(), &there).iter().filter(|change| change.starts_with("-D")).count(), 10);
         let behind = table(&udp, &["-A INPUT -p udp -j DROP"]);
         assert!(!changes(&udp, &behind).is_empty(), "moved behind what UDP meets");
+    }
+
+    #[test]
+    fn a_packet_without_marks_is_queued_by_the_second_rule() {
+        let udp = HookConfig { udp: Some("443".parse().expect("ports")), ..config() };
+        let rules = main_rules(&udp);
+        let unmarked = "-m mark --mark 0x0/0xc0000000 -m connmark --mark 0x0/0xc0000000 -j NFQUEUE";
+        assert!(rules[1].starts_with(&format!("-p tcp {unmarked}")), "{rules:?}");
+        assert!(rules[2].starts_with(&format!("-p udp -m multiport --ports 443 {unmarked}")), "{rules:?}");
+    }
+
+    #[test]
+    fn jumps_of_every_mark_and_of_earlier_versions_are_ours() {
+        for bit in 0..=MarkField::HIGHEST_BIT {
+            let mark = MarkField::new(bit).expect("within the mark");
+            for carried in [HookTransport::Tcp, HookTransport::Udp] {
+                assert!(is_jump(&clean_jump(carried, mark)), "{bit}");
+            }
+        }
+        assert!(is_jump("-p tcp -j BANNERWALL-CLEAN") && is_jump("! -o lo -p udp -j BANNERWALL"));
+        for other in [
+            "-p tcp -m mark ! --mark 0x0/0x5 -j BANNERWALL-CLEAN",
+            "-p tcp -m mark ! --mark 0x0/0xc0000000 -j BANNERWALL",
+            "-p tcp -m mark --mark 0x0/0xc0000000 -j BANNERWALL-CLEAN",
+            "-p icmp -j BANNERWALL-CLEAN",
+            "-p tcp -j BANNERWALL-CLEANER",
+        ] {
+            assert!(!is_jump(other), "{other}");
+        }
     }
 
     #[test]

@@ -124,7 +124,10 @@ fn what_takes_the_hook_away_or_changes_it_is_told_and_undone() {
                 ("led_away", format!("{program} up --iptables {variant} --chains input,output --queue 7")),
                 ("changed", format!("{program} up --iptables {variant} --chains input")),
                 ("damaged", format!("{mangle} -F BANNERWALL")),
-                ("damaged", format!("{mangle} -D OUTPUT -p tcp -j BANNERWALL-CLEAN")),
+                (
+                    "damaged",
+                    format!("{mangle} -D OUTPUT -p tcp -m mark ! --mark 0x0/0xc0000000 -j BANNERWALL-CLEAN"),
+                ),
                 ("doubled", format!("{mangle} -A INPUT -p tcp -j BANNERWALL")),
                 ("not_last", format!("{mangle} -A INPUT -p tcp --dport 1 -j TTL --ttl-set 7")),
                 ("skipped", format!("{mangle} -I INPUT 2 -p tcp --dport 80 -j ACCEPT")),
