@@ -147,7 +147,11 @@ impl HelperRequests {
     {
         let mut answers = io::stdout();
         while let Some(request) = self.receive()? {
-            write_line(&mut answers, &answer(request))?;
+            match write_line(&mut answers, &answer(request)) {
+                // The process that asked has exited, with a message of its own.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+                written => written?,
+            }
         }
         Ok(())
     }

@@ -41,6 +41,7 @@ enum BansCommand {
     #[command(after_help = "Example:\n  bannerwall bans add 2001:db8::7 --for 30m")]
     Add {
         /// The address.
+        #[arg(value_parser = super::flags::address)]
         address: IpAddr,
         /// Duration of the ban, up to 365 days, in whole seconds.
         #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = super::flags::duration)]
@@ -52,6 +53,7 @@ enum BansCommand {
     #[command(after_help = "Example:\n  bannerwall bans remove 192.0.2.7")]
     Remove {
         /// The address.
+        #[arg(value_parser = super::flags::address)]
         address: IpAddr,
         #[command(flatten)]
         guard: GuardSocketFlags,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CliExitCode, CommandFailure, print};
+use super::{CliExitCode, CommandFailure, print, print_lines};
 use crate::event::Timestamp;
 use crate::guard::control::{self, ControlError, ControlRequest};
 use crate::hook::QueueRange;
@@ -65,11 +65,12 @@ impl ReplyFormat {
         reply: &impl Serialize,
         describe: impl FnOnce() -> String,
     ) -> Result<CliExitCode, CommandFailure> {
-        let text = match self.format {
-            ReplyFormatName::Text => describe(),
-            ReplyFormatName::Json => serde_json::to_string(reply).map_err(CommandFailure::usage)? + "\n",
-        };
-        print(text.as_bytes())
+        match self.format {
+            ReplyFormatName::Text => print_lines(&describe()),
+            ReplyFormatName::Json => {
+                print((serde_json::to_string(reply).map_err(CommandFailure::usage)? + "\n").as_bytes())
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 
 use super::hook::{FamilyFlag, VariantFlag};
-use super::{CliCommand, CliExitCode, CommandFailure, print};
+use super::{CliCommand, CliExitCode, CommandFailure, print, print_lines};
 use crate::doctor::{self, CheckState, DoctorFinding, DoctorOptions, GuardReadError, GuardSettings};
 use crate::hook::{IptablesScope, MarkField, ProgramRunner};
 use crate::output::text::ColourMode;
@@ -18,8 +18,8 @@ use crate::output::text::ColourMode;
   sudo bannerwall doctor --mark 30 --queue 0
   sudo bannerwall doctor --format json | jq 'select(.state != \"ok\")'
 
-Exit codes: 0 all checks passed; 1 there are faults; 3 there are none, but some checks could not run,
-because a privilege or a program is missing.")]
+Exit codes: 0 all checks passed; 1 there are faults; 3 there are none, but some checks could not
+run because a privilege or a program is missing.")]
 pub(super) struct DoctorArgs {
     /// Queue number to try; it must not be in use.
     #[arg(long, value_name = "N", default_value_t = 65_000)]
@@ -70,10 +70,10 @@ pub(super) fn show(findings: &[DoctorFinding], format: DoctorFormat) -> Result<C
             DoctorFormat::Json => writeln!(text, "{}", object(finding)),
         };
     }
-    if format == DoctorFormat::Text {
-        let _ = writeln!(text, "{}", count(findings));
-    }
-    print(text.as_bytes())?;
+    match format {
+        DoctorFormat::Text => print_lines(&format!("{text}{}\n", count(findings)))?,
+        DoctorFormat::Json => print(text.as_bytes())?,
+    };
     Ok(exit(findings))
 }
 

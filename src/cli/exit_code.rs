@@ -1,5 +1,6 @@
 //! Exit codes of the program, and errors that carry them.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -67,6 +68,8 @@ pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, CommandFailure> {
 pub enum CommandFailure {
     /// Clap's own message: bad usage, or `--help` and `--version`, which are not failures.
     Clap(clap::Error),
+    /// Clap's message about flags, some of which come from the file of `--config`.
+    ClapWithConfig(clap::Error),
     /// The input is invalid.
     Usage(anyhow::Error),
     /// This machine lacks a permission or a feature.
@@ -89,14 +92,64 @@ impl CommandFailure {
         let (error, exit) = match self {
             Self::Clap(error) => {
                 // If stdout or stderr is closed, no reader is left for the message.
-                let _ = error.print();
+                let _ = print_clap(error);
                 return if error.use_stderr() { CliExitCode::Usage } else { CliExitCode::Done };
+            }
+            Self::ClapWithConfig(error) => {
+                let _ = print_clap(error);
+                log_line("The file of --config sets some of these flags; its keys have their names.");
+                return CliExitCode::Usage;
             }
             Self::Usage(error) => (error, CliExitCode::Usage),
             Self::Unsupported(error) => (error, CliExitCode::Unsupported),
         };
-        log_line(format_args!("bannerwall: {}", error_chain_once(error)));
+        log_line(format_args!("bannerwall: {}", with_advice(&error_chain_once(error))));
         exit
+    }
+}
+
+/// Prints clap's message. Its words about numbers are those of Rust's parser, which name no number.
+fn print_clap(error: &clap::Error) -> std::io::Result<()> {
+    let text = error.render().to_string();
+    match text.contains(NO_DIGIT) {
+        true => {
+            writeln!(std::io::stderr(), "{}", text.replace(NO_DIGIT, "must be a whole number").trim_end())
+        }
+        false => error.print(),
+    }
+}
+
+/// Message of Rust's parser of numbers.
+const NO_DIGIT: &str = "invalid digit found in string";
+
+/// Advice for errors of the system, by their text.
+const ADVICE: [(&str, &str); 14] = [
+    ("No such file or directory", "check the path; bannerwall creates no folders"),
+    ("Permission denied", "run it as root, or give this user the right"),
+    ("Operation not permitted", "run it as root"),
+    ("Is a directory", "pass a file"),
+    ("Not a directory", "a part of the path is a file"),
+    ("File exists", "choose another name, or remove it first"),
+    ("Address already in use", "choose another port, or stop the program that has it"),
+    ("Cannot assign requested address", "choose an address of this machine"),
+    ("Connection refused", "check that the server runs and listens there"),
+    ("Network is unreachable", "check the address and the routes of this machine"),
+    ("No route to host", "check the address and the routes of this machine"),
+    ("file is not a database", "pass an inventory that guard, scan or replay wrote"),
+    ("disk I/O error", "pass a file, and check its disk"),
+    ("No space left on device", "free space, or choose another folder"),
+];
+
+/// Removes numbers of system errors from a message. If it ends with such an error, the advice follows.
+pub(super) fn with_advice(message: &str) -> String {
+    let mut text = message.to_owned();
+    while let Some((before, behind)) = text.split_once(" (os error ") {
+        let after = behind.trim_start_matches(|letter: char| letter.is_ascii_digit()).strip_prefix(')');
+        text = format!("{before}{}", after.unwrap_or_default());
+    }
+    match ADVICE.iter().find(|(error, _)| text.ends_with(error)) {
+        Some((_, advice)) => format!("{text} ({advice})"),
+        None => text,
     }
 }
 
@@ -129,6 +182,21 @@ impl From<std::io::Error> for CommandFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_come_with_advice_and_without_their_number() {
+        let error = std::io::Error::from_raw_os_error(libc::ENOENT);
+        assert_eq!(
+            with_advice(&format!("x.toml: {error}")),
+            "x.toml: No such file or directory (check the path; bannerwall creates no folders)"
+        );
+        assert_eq!(
+            with_advice(&format!("x: {error} (start it)")),
+            "x: No such file or directory (start it)",
+            "advice of its own is better"
+        );
+        assert_eq!(with_advice("wrong"), "wrong");
+    }
 
     #[test]
     fn a_cause_that_its_error_tells_already_is_not_told_again() {

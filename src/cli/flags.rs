@@ -1,7 +1,7 @@
 //! Flags and value parsers that several subcommands share.
 
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,21 @@ pub(super) fn network(text: &str) -> anyhow::Result<IpNet> {
         .ok_or_else(|| anyhow!("must be a network or an address, as in 192.0.2.0/24 or 2001:db8::1"))
 }
 
+/// Parses the value of a flag that names an address.
+pub(super) fn address(text: &str) -> anyhow::Result<IpAddr> {
+    text.parse().map_err(|_| anyhow!("must be an address, as in 192.0.2.7 or 2001:db8::7"))
+}
+
+/// Parses the value of a flag that names an address and a port.
+pub(super) fn endpoint(text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().map_err(|_| anyhow!("must be an address and a port, as in 192.0.2.7:7777 or [::]:7777"))
+}
+
+/// Parses the number of a record.
+pub(super) fn number(text: &str) -> anyhow::Result<i64> {
+    text.parse().map_err(|_| anyhow!("must be a number, as in 7"))
+}
+
 /// Parses the value of a flag that names an output file.
 pub(super) fn output_file(text: &str) -> anyhow::Result<PathBuf> {
     match text {
@@ -50,6 +65,14 @@ pub(super) fn output_file(text: &str) -> anyhow::Result<PathBuf> {
         "-" => bail!("leave out this flag to write to stdout; for a file of that name pass ./-"),
         path => Ok(path.into()),
     }
+}
+
+/// Returns the file of `--output-all BASE` with this ending.
+pub(super) fn with_ending(base: &Path, ending: &str) -> PathBuf {
+    let mut name = base.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }
 
 /// Checks that the output file is not one of the inputs.

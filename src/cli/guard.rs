@@ -41,9 +41,10 @@ All flags: bannerwall guard --help",
 
 Signals: SIGHUP reloads the rules and reopens the event file; SIGUSR1 reopens the event file
 and writes a stats event, for logrotate; SIGUSR2 reloads the rules, as
-`bannerwall reload` does with a report; SIGINT and SIGTERM stop the guard cleanly: it takes the hook of
---hook down, unless --hook-keep is given. A guard that fails under --on-failure closed leaves
-its hook up. The kernel then drops packets until a guard runs or you run `bannerwall hook down`."
+`bannerwall reload` does with a report; SIGINT and SIGTERM stop the guard cleanly: it takes the
+hook of --hook down, unless --hook-keep is given. A guard that fails under --on-failure closed
+leaves its hook up. The kernel then drops packets until a guard runs or you run
+`bannerwall hook down`."
 )]
 pub(super) struct GuardArgs {
     #[command(flatten)]

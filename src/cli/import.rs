@@ -34,9 +34,11 @@ enum ImportSource {
     ///
     /// Pass the file from <https://security-tracker.debian.org/tracker/data/json>, or from another tracker
     /// with the same format, plain or compressed with gzip. The import downloads nothing.
-    #[command(
-        after_help = "Examples:\n  bannerwall rules import debian tracker.json -o debian.toml\n  bannerwall rules import debian tracker.json --product openssh --since 2020 --severity medium --kev known_exploited_vulnerabilities.json -o debian.toml\n  bannerwall rules test debian.toml --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall rules import debian tracker.json -o debian.toml
+  bannerwall rules import debian tracker.json --product openssh --since 2020 \\
+      --severity medium --kev known_exploited_vulnerabilities.json -o debian.toml
+  bannerwall rules test debian.toml --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'")]
     Debian(DebianFlags),
     /// Turn OSV records into such rules: for Debian's and Ubuntu's packages, and for upstream packages
     /// (`PyPI`, Maven and so on) that a banner names.
@@ -44,9 +46,11 @@ enum ImportSource {
     /// Pass files of one record, folders of them, and zip archives. The import downloads nothing. Ubuntu's
     /// records list every affected version. Pass all records of a package: a release in none of them is then
     /// known to be unaffected.
-    #[command(
-        after_help = "Examples:\n  bannerwall rules import osv UBUNTU-CVE-2024-6387.json -o ubuntu.toml\n  bannerwall rules import osv ubuntu-security-notices/osv/cve --product openssh --since 2020 -o ubuntu.toml\n  bannerwall rules import osv PyPI.zip --product PyPI:werkzeug -o pypi.toml"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall rules import osv UBUNTU-CVE-2024-6387.json -o ubuntu.toml
+  bannerwall rules import osv ubuntu-security-notices/osv/cve --product openssh \\
+      --since 2020 -o ubuntu.toml
+  bannerwall rules import osv PyPI.zip --product PyPI:werkzeug -o pypi.toml")]
     Osv(OsvFlags),
     /// Turn the National Vulnerability Database's CVE records (API version 2.0) into rules about upstream's
     /// versions. Versions outside of the ranges are fixed, versions inside are unknown.

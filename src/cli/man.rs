@@ -139,7 +139,12 @@ fn all(command: &Command) -> Vec<&Command> {
 fn find<'a>(command: &'a Command, path: &[String]) -> Result<&'a Command, CommandFailure> {
     path.iter().try_fold(command, |command, name| {
         let found = command.find_subcommand(name);
-        found.ok_or_else(|| CommandFailure::Usage(anyhow!("{} has no subcommand `{name}`", path_of(command))))
+        found.ok_or_else(|| {
+            CommandFailure::Usage(anyhow!(
+                "{} has no subcommand `{name}`; its --help lists them",
+                path_of(command)
+            ))
+        })
     })
 }
 

@@ -32,6 +32,7 @@ mod rules_from;
 mod scan;
 mod serve;
 mod status;
+mod terminal_lines;
 mod tunnel;
 mod why;
 
@@ -65,8 +66,10 @@ pub struct Cli {
 /// Flags of every subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct GlobalFlags {
-    /// Read flags from a TOML file: one table for each subcommand, keys named as the flags. Flags of the
-    /// command line win.
+    /// Read flags from a TOML file.
+    ///
+    /// It has one table for each subcommand, and its keys are named as the flags. Flags of the command line
+    /// win.
     #[arg(long, global = true, value_name = "FILE", help_heading = "General")]
     config: Option<std::path::PathBuf>,
     /// Print results and errors only.
@@ -186,8 +189,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
     // A checkpoint's command line may name a configuration file, so the checkpoint is read first. It may lack
     // the mode of a scan, too.
     let arguments = scan::fill(&command, scan::with_mode(arguments))?;
+    let given = arguments.len();
     let arguments = config::fill(&command, scan::with_mode(arguments))?;
-    Ok(Cli::from_arg_matches(&parse_flags(command, arguments)?)?)
+    let has_config = arguments.len() > given;
+    let parsed = parse_flags(command, arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| match has_config && error.use_stderr() {
+        true => CommandFailure::ClapWithConfig(error),
+        false => CommandFailure::Clap(error),
+    })
 }
 
 /// Parses the command line alone, without what files add to it.
@@ -235,6 +244,11 @@ fn check_kept(lost: u64) -> Result<(), CommandFailure> {
         0 => Ok(()),
         lost => Err(CommandFailure::Usage(anyhow::anyhow!("the inventory lacks sightings: {lost}"))),
     }
+}
+
+/// Writes lines for a person to stdout, as wide as the terminal.
+fn print_lines(text: &str) -> Result<CliExitCode, CommandFailure> {
+    print(terminal_lines::fit(text).as_bytes())
 }
 
 /// Writes a finished text to stdout; a closed pipe is not an error.

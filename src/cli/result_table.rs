@@ -70,7 +70,13 @@ impl ResultTable {
 
     pub(super) fn write(&self, output: &TableOutputFlags) -> Result<(), CommandFailure> {
         let text = self.render(output.format)?;
-        let Some(path) = &output.output else { return super::print(&text).map(|_| ()) };
+        let Some(path) = &output.output else {
+            return match (output.format, std::str::from_utf8(&text)) {
+                (FormatName::Text, Ok(text)) => super::print_lines(text),
+                _ => super::print(&text),
+            }
+            .map(|_| ());
+        };
         let written = std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()));
         written.map_err(CommandFailure::Usage)
     }

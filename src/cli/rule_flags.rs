@@ -41,10 +41,10 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "SIDE", requires = "banner", conflicts_with = "flow")]
     pub(super) from: Option<SideName>,
     /// Client's address, for `source` of rules and for exemptions.
-    #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
+    #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow", value_parser = super::flags::address)]
     pub(super) source: Option<IpAddr>,
     /// Server's address, for `destination` of rules and for exemptions.
-    #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
+    #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow", value_parser = super::flags::address)]
     pub(super) destination: Option<IpAddr>,
     /// Server's port, for `port` of rules.
     #[arg(long, value_name = "PORT", requires = "banner", conflicts_with = "flow")]

@@ -43,9 +43,16 @@ enum RulesCommand {
     #[command(after_help = "Example:\n  bannerwall rules list --format csv > rules.csv")]
     List(RuleFilesArgs),
     /// Test every example and counterexample, or explain the result of each rule for one banner.
-    #[command(
-        after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test debian.toml --banner SSH-2.0-OpenSSH_9.2p1 --kexinit said\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall rules test rules/
+  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'
+  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'
+  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'
+  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 \\
+      --destination 198.51.100.2
+  bannerwall rules test debian.toml --banner SSH-2.0-OpenSSH_9.2p1 --kexinit said
+  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' \\
+      --say 'server: RFB 003.008\\n' --expect drop")]
     Test(TestArgs),
     /// Explain how much traffic a guard reads for the rules in force.
     #[command(after_help = "Example:\n  bannerwall rules explain --inspection")]

@@ -20,13 +20,16 @@ use crate::serve::{ScanConfig, ScanPermissions, ServeConfig};
 /// Flags of `bannerwall serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall serve --inventory net.db                             then open http://127.0.0.1:8642/
+  bannerwall serve --inventory net.db                         # then open http://127.0.0.1:8642/
   bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --web-config web.yml
-  bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24   start scans of it from the page
-  bannerwall serve --inventory postgresql://worker@db/net         all sites of a fleet; merges batches of sensors if its role permits
+  # start scans of it from the page
+  bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24
+  # all sites of a fleet; merges batches of sensors if its role permits
+  bannerwall serve --inventory postgresql://worker@db/net
   curl http://127.0.0.1:8642/api/services?q=product:openssh
 
-Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
+Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes
+the API.")]
 pub(super) struct ServeArgs {
     /// Inventory that guard, scan and replay write with --inventory. You can also name it in the environment
     /// variable `BANNERWALL_INVENTORY`.
@@ -44,7 +47,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     web_config: Option<PathBuf>,
     /// Allow scans of this network from the page, once or on a schedule; can be given several times.
-    #[arg(long, value_name = "CIDR", help_heading = "Scans")]
+    #[arg(long, value_name = "CIDR", help_heading = "Scans", value_parser = super::flags::network)]
     scan_allow: Vec<IpNet>,
     /// Rate limit of such a scan, in targets a second.
     #[arg(long, value_name = "N", requires = "scan_allow", default_value_t = 10_000, help_heading = "Scans",

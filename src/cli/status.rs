@@ -6,11 +6,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::control::{GuardSocketFlags, ReplyFormat, ago};
-use super::{CliExitCode, CommandFailure, print};
+use super::{CliExitCode, CommandFailure, print_lines};
 use crate::event::{OverrideFacts, Timestamp};
 use crate::guard::control::{ControlError, ControlRequest};
 use crate::guard::{GuardStatus, LossTotals, QueueOwner, QueueStatus};
 use crate::output::EscapedText;
+use crate::output::text::ColourMode;
 
 /// Remaining time from which an override's end is announced.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
@@ -21,7 +22,8 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
   bannerwall status
   bannerwall status --queue 4:7 --format json
 
-Exit code 0 if all is well, 1 with faults, 2 if no guard listens, 3 if this user may not use the guard's socket.")]
+Exit code 0 if all is well, 1 with faults, 2 if no guard listens, 3 if this user may not use the
+guard's socket.")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     guard: GuardSocketFlags,
@@ -34,7 +36,7 @@ pub(super) fn run(arguments: &StatusArgs) -> Result<CliExitCode, CommandFailure>
     let status: GuardStatus = match arguments.guard.ask(&ControlRequest::Status) {
         Ok(status) => status,
         Err(error @ (ControlError::Silent { .. } | ControlError::Refused(_))) => {
-            print(format!("fault: {error}\n").as_bytes())?;
+            print_lines(&format!("{}: {error}\n", fault_word()))?;
             return Ok(CliExitCode::Findings);
         }
         Err(error) => return Err(error.into()),
@@ -90,9 +92,14 @@ fn describe(status: &GuardStatus, now: Timestamp) -> String {
     describe_overrides(&mut text, &status.overrides, now);
     describe_gaps(&mut text, &status.gaps);
     for fault in &status.faults {
-        let _ = writeln!(text, "fault: {}", EscapedText(fault));
+        let _ = writeln!(text, "{}: {}", fault_word(), EscapedText(fault));
     }
     text
+}
+
+/// Returns the word before a fault, in red on a terminal.
+fn fault_word() -> String {
+    ColourMode::for_stream(&std::io::stdout()).judgement(false, "fault")
 }
 
 fn describe_queue(text: &mut String, queue: &QueueStatus) {

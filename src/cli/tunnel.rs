@@ -21,14 +21,26 @@ use crate::tunnel::{self, PathProtection, TunnelConfig, TunnelKey, TunnelKeys};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "Examples:
-  bannerwall tunnel keygen here.key > here.pub            once at each end; copy here.pub to the other end
-  bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 --key here.key --peer-key there.pub
-  bannerwall tunnel --local '[2001:db8::1]:7777' --peer '[2001:db8::2]:7777' --device bw0 --plain --no-offload
-  bannerwall tunnel … --guard --enforce --events /var/log/bannerwall.json
+  # once at each end; copy here.pub to the other end
+  bannerwall tunnel keygen here.key > here.pub
+  bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 \\
+      --key here.key --peer-key there.pub
+All flags: bannerwall tunnel --help",
+    after_long_help = "Examples:
+  # once at each end; copy here.pub to the other end
+  bannerwall tunnel keygen here.key > here.pub
+  bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 \\
+      --key here.key --peer-key there.pub
+  bannerwall tunnel --local '[2001:db8::1]:7777' --peer '[2001:db8::2]:7777' --device bw0 \\
+      --plain --no-offload
+  bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 \\
+      --key here.key --peer-key there.pub --guard --enforce --events events.json
   ip address add 203.0.113.1/30 dev bw0 && ip link set bw0 up
 
-Signals: with --guard, SIGHUP, SIGUSR1 and SIGUSR2 reload the rules and reopen event files. SIGINT and SIGTERM stop the tunnel, and so does `ip link delete` of the device. The exit code is then 0, and a last line on
-stderr that accounts for every packet."
+Signals: with --guard, SIGHUP, SIGUSR1 and SIGUSR2 reload the rules and reopen event files. SIGINT
+and SIGTERM stop the tunnel, and so does `ip link delete` of the device. The exit code is then 0,
+and a last line
+on stderr accounts for every packet."
 )]
 pub(super) struct TunnelArgs {
     #[command(subcommand)]
@@ -63,10 +75,10 @@ enum KeyCommand {
 #[derive(Debug, Args)]
 struct TunnelFlags {
     /// Address and port of this end; 0.0.0.0 and `[::]` select the address of the route to the peer.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = super::flags::endpoint)]
     local: SocketAddr,
     /// Address and port of the other end. The tunnel ignores datagrams from other addresses.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = super::flags::endpoint)]
     peer: SocketAddr,
     /// Name of the tun device, created if it does not exist (`ip tuntap add mode tun`). Use ip(8) for
     /// addresses, routes, up and down.

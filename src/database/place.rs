@@ -11,7 +11,7 @@ use super::error::DatabaseLocationError;
 use super::helper_process::{ConnectionSettings, ConnectionStarter};
 use super::postgres::ConnectMethod;
 use super::tls::PostgresTls;
-use super::url::{connect_settings, is_url, named, without_password};
+use super::url::{connect_settings, is_broken_url, is_url, named, without_password};
 use crate::privileges::UnprivilegedUser;
 
 /// A file, or a database of a PostgreSQL server.
@@ -76,6 +76,7 @@ impl DatabaseLocation {
                 let (config, tls) = connect_settings(url, password)?;
                 Ok(Self::Server(Box::new(PostgresServer { url: bare, config, tls, starter: Arc::default() })))
             }
+            None if text.to_str().is_some_and(is_broken_url) => Err(DatabaseLocationError::Url),
             None => Ok(Self::File(text.into())),
         }
     }

@@ -78,7 +78,7 @@ pub enum FleetError {
     #[error("--database: there is no fleet yet; create it with `bannerwall fleet init` or `fleet submit`")]
     NoFleet,
     /// The command needs a server.
-    #[error("--database {0}: this needs a PostgreSQL server")]
+    #[error("--database {0}: this needs a PostgreSQL server: pass postgresql://user@host/database")]
     NoServer(DatabaseLocation),
     /// An older program has made it, and it cannot be brought up to date.
     #[error("--database: the fleet's tables are version {0}, and cannot be brought to version {known}: \

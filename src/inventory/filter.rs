@@ -188,9 +188,11 @@ fn term(word: &str) -> Result<FilterTerm, FilterError> {
             let bounds = if value.starts_with(['<', '>', '=', '!']) { text } else { format!("={value}") };
             TermTest::Version(VersionRequirement::parse(&bounds).map_err(|error| fault(&error.message))?)
         }
-        "net" | "host" => TermTest::Net(network(value).ok_or_else(|| fault("no address or network"))?),
+        "net" | "host" => TermTest::Net(
+            network(value).ok_or_else(|| fault("must be an address or a network, as in net:192.0.2.0/24"))?,
+        ),
         "hostkey" => TermTest::HostKey(text),
-        "port" => TermTest::Port(value.parse().map_err(|_| fault("no port"))?),
+        "port" => TermTest::Port(value.parse().map_err(|_| fault("must be a port from 0 to 65535"))?),
         "seen" => return within("s.last_seen", value, holds).ok_or_else(|| fault(AGES)),
         "first" => return within("s.first_seen", value, holds).ok_or_else(|| fault(AGES)),
         "finding" => TermTest::Finding(text),

@@ -129,7 +129,11 @@ impl AdvisoryImportError {
     fn json(file: &str, error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let behind = format!(" at line {} column {}", error.line(), error.column());
-        let message = text.strip_suffix(&behind).unwrap_or(&text).to_owned();
+        let message = match error.is_eof() {
+            true => "the JSON ends too early: the file is empty or cut off",
+            false => text.strip_suffix(&behind).unwrap_or(&text),
+        };
+        let message = message.to_owned();
         let mut place = file.to_owned();
         if error.line() > 0 {
             place.push_str(&format!(":{}:{}", error.line(), error.column()));

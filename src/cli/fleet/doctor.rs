@@ -10,7 +10,8 @@ use crate::doctor::{CheckState, DoctorFinding};
 /// Flags of `bannerwall fleet doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Run it as the role that ran `fleet init`, or as a superuser. It changes nothing: it rolls back the objects that it creates to compare.
+    after_help = "Run it as the role that ran `fleet init`, or as a superuser. It changes nothing: it rolls back the
+objects that it creates to compare.
 
 Example:
   bannerwall fleet doctor --database postgresql://postgres@db/net

@@ -19,13 +19,17 @@ use crate::privileges::leave_root_or_warn;
 /// Flags of `bannerwall fleet init`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The groups of database D are bannerwall_D_sensor (inserts batches, reads only published rules), bannerwall_D_worker
-(scans, and merges batches), bannerwall_D_reader (the page, `inventory list`), bannerwall_D_admin (submits
-scans) and bannerwall_D_publisher (only publishes rules). All other roles lose the right to connect. A sensor has the name of its role. The roles have no passwords: set them with \\password NAME in psql.
+    after_help = "The groups of database D are bannerwall_D_sensor (inserts batches, reads only published rules),
+bannerwall_D_worker (scans, and merges batches), bannerwall_D_reader (the page, `inventory list`),
+bannerwall_D_admin (submits scans) and bannerwall_D_publisher (only publishes rules). All other
+roles lose the right to connect. A sensor has the name of its role. The roles have no passwords:
+set them with \\password NAME in psql.
 
 Examples:
-  bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
-  bannerwall fleet init --sensor gw-3 --database postgresql://postgres@db/net       one more sensor, later
+  bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page \\
+      --database postgresql://postgres@db/net
+  # one more sensor, later
+  bannerwall fleet init --sensor gw-3 --database postgresql://postgres@db/net
   bannerwall fleet init --sensor gw-1 --dry-run | psql postgresql://postgres@db/net"
 )]
 pub(super) struct InitArgs {
@@ -56,8 +60,8 @@ pub(super) struct InitArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall fleet merge --database postgresql://worker@db/net
-  bannerwall fleet merge --follow --database postgresql://worker@db/net       if no worker runs
-  bannerwall fleet merge --again --database postgresql://worker@db/net        after an upgrade")]
+  bannerwall fleet merge --follow --database postgresql://worker@db/net   # if no worker runs
+  bannerwall fleet merge --again --database postgresql://worker@db/net    # after an upgrade")]
 pub(super) struct MergeArgs {
     #[command(flatten)]
     database: DatabaseFlag,

@@ -14,7 +14,7 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit_code::interrupt_flag;
-use super::flags::{duration, inventory_place, output_file};
+use super::flags::{duration, inventory_place, number, output_file};
 use super::inventory::row_writer::{RowOutputFlags, RowWriter};
 use super::scan::fleet_scan::FleetScanSpec;
 use super::{CliExitCode, CommandFailure, GlobalFlags};
@@ -28,16 +28,25 @@ use crate::inventory::parse_age;
 
 /// Flags of `bannerwall fleet`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "Examples:
+  bannerwall fleet submit ssh 192.0.2.0/24 --database postgresql://ann@db/net
+  bannerwall fleet worker --database postgresql://worker@db/net    # on every machine that scans
+  bannerwall fleet wait 1 --database postgresql://ann@db/net
+More examples: bannerwall fleet --help",
+    after_long_help = "Examples:
   export PGPASSWORD=…
-  bannerwall fleet submit ssh 192.0.2.0/24 198.51.100.0/24 --rate 5000 --database postgresql://ann@db/net
-  bannerwall fleet worker --database postgresql://worker@db/net       on every machine that scans
+  bannerwall fleet submit ssh 192.0.2.0/24 198.51.100.0/24 --rate 5000 \\
+      --database postgresql://ann@db/net
+  bannerwall fleet worker --database postgresql://worker@db/net    # on every machine that scans
   bannerwall fleet status 1 --database postgresql://ann@db/net
   bannerwall fleet wait 1 --database postgresql://ann@db/net
-  bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
+  bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page \\
+      --database postgresql://postgres@db/net
   sudo bannerwall guard --hook forward --inventory postgresql://gw-1@db/net
   bannerwall fleet results 1 --format csv --database postgresql://ann@db/net > results.csv
-  bannerwall inventory list --inventory postgresql://ann@db/net")]
+  bannerwall inventory list --inventory postgresql://ann@db/net"
+)]
 pub(super) struct FleetArgs {
     #[command(subcommand)]
     command: FleetCommand,
@@ -64,7 +73,7 @@ enum FleetCommand {
     )]
     Status {
         /// Number of the scan [default: all scans].
-        #[arg(value_name = "SCAN")]
+        #[arg(value_name = "SCAN", value_parser = number)]
         scan: Option<i64>,
         #[command(flatten)]
         database: DatabaseFlag,
@@ -74,13 +83,17 @@ enum FleetCommand {
     /// Wait for the end of scans. Exit code 1 if one was cancelled, has failed shards, or is not done in
     /// time.
     #[command(
-        after_help = "Exit code 130 after SIGINT and SIGTERM; the scans continue. If the database is away, the command waits for it.
+        after_help = "Exit code 130 after SIGINT and SIGTERM; the scans continue. If the database is away, the
+command waits for it.
 
-Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/net && bannerwall fleet results 1 --database …"
+Example:
+  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/net \\
+      && bannerwall fleet results 1 \\
+      --database postgresql://ann@db/net"
     )]
     Wait {
         /// Numbers of the scans.
-        #[arg(value_name = "SCAN", required = true)]
+        #[arg(value_name = "SCAN", value_parser = number, required = true)]
         scans: Vec<i64>,
         #[command(flatten)]
         database: DatabaseFlag,
@@ -94,7 +107,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
     )]
     Results {
         /// Number of the scan.
-        #[arg(value_name = "SCAN")]
+        #[arg(value_name = "SCAN", value_parser = number)]
         scan: i64,
         #[command(flatten)]
         database: DatabaseFlag,
@@ -109,7 +122,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
     #[command(after_help = "Example:\n  bannerwall fleet cancel 1 --database postgresql://ann@db/net")]
     Cancel {
         /// Number of the scan.
-        #[arg(value_name = "SCAN")]
+        #[arg(value_name = "SCAN", value_parser = number)]
         scan: i64,
         #[command(flatten)]
         database: DatabaseFlag,
@@ -118,7 +131,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
     #[command(after_help = "Example:\n  bannerwall fleet retry 1 --database postgresql://ann@db/net")]
     Retry {
         /// Number of the scan.
-        #[arg(value_name = "SCAN")]
+        #[arg(value_name = "SCAN", value_parser = number)]
         scan: i64,
         #[command(flatten)]
         database: DatabaseFlag,
@@ -130,7 +143,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
   bannerwall fleet forget --sensor gw-3 --database postgresql://ann@db/net")]
     Forget {
         /// Numbers of the scans.
-        #[arg(value_name = "SCAN", required_unless_present_any = ["older_than", "sensor"])]
+        #[arg(value_name = "SCAN", value_parser = number, required_unless_present_any = ["older_than", "sensor"])]
         scans: Vec<i64>,
         /// Sensor without waiting batches, to delete with the batches that were set aside; can be given
         /// several times.
@@ -156,7 +169,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
     #[command(after_help = "Example:\n  bannerwall fleet unschedule 1 --database postgresql://ann@db/net")]
     Unschedule {
         /// Number of the schedule.
-        #[arg(value_name = "SCHEDULE")]
+        #[arg(value_name = "SCHEDULE", value_parser = number)]
         schedule: i64,
         #[command(flatten)]
         database: DatabaseFlag,
@@ -166,8 +179,8 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct DatabaseFlag {
-    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password
-    /// in PGPASSWORD. You can also name it in the environment variable `BANNERWALL_DATABASE`.
+    /// Database of the fleet: an SQLite file, or a URL (`postgresql://user@host/database?sslmode=verify-full`)
+    /// with the password in PGPASSWORD. You can also name it in the environment variable `BANNERWALL_DATABASE`.
     #[arg(long = "database", value_name = "FILE|URL", env = "BANNERWALL_DATABASE", hide_env = true,
           value_parser = inventory_place())]
     place: DatabaseLocation,
@@ -176,8 +189,10 @@ struct DatabaseFlag {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall fleet submit connect 192.0.2.0/24 -p 22,80 --database postgresql://ann@db/net
-  bannerwall fleet submit ssh -i networks.txt --exclude 192.0.2.0/28 --rate 20000 --network-rate 198.51.100.0/24=100 \\
-      --not-at '* 8-17 * * 1-5 Europe/Berlin' --database postgresql://ann@db/net")]
+  bannerwall fleet submit ssh -i networks.txt --exclude 192.0.2.0/28 --rate 20000 \\
+      --network-rate 198.51.100.0/24=100 \\
+      --not-at '* 8-17 * * 1-5 Europe/Berlin' \\
+      --database postgresql://ann@db/net")]
 struct SubmitArgs {
     #[command(flatten)]
     how: FleetScanFlags,
@@ -190,7 +205,8 @@ struct SubmitArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
-  bannerwall fleet schedule '30 3 * * 1-5 Europe/Berlin' ssh 192.0.2.0/24 --database postgresql://ann@db/net")]
+  bannerwall fleet schedule '30 3 * * 1-5 Europe/Berlin' ssh 192.0.2.0/24 \\
+      --database postgresql://ann@db/net")]
 struct ScheduleArgs {
     /// `every 6h`, `daily 03:30`, or a crontab: minute, hour, day, month, day of the week and time zone
     /// [default: UTC].
@@ -205,8 +221,8 @@ struct ScheduleArgs {
 /// Flags of a fleet's scan, in addition to those of `scan`.
 #[derive(Debug, Args)]
 struct FleetScanFlags {
-    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password
-    /// in PGPASSWORD.
+    /// Database of the fleet: an SQLite file, or a URL (`postgresql://user@host/database?sslmode=verify-full`)
+    /// with the password in PGPASSWORD.
     #[arg(long, global = true, value_name = "FILE|URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<DatabaseLocation>,
     /// Targets in a shard, the unit of work of a worker.

@@ -20,11 +20,13 @@ use crate::rules::{ProfileFilter, RuleSelection, RuleSet};
 /// Flags of `bannerwall fleet rules`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall fleet rules keygen rules.key > rules.pub                       copy rules.pub to every guard
-  bannerwall fleet rules publish /etc/bannerwall/rules --key rules.key --percent 10 --database postgresql://ann@db/net
+  bannerwall fleet rules keygen rules.key > rules.pub            # copy rules.pub to every guard
+  bannerwall fleet rules publish /etc/bannerwall/rules --key rules.key --percent 10 \\
+      --database postgresql://ann@db/net
   bannerwall fleet rules rollout 7 --percent 100 --database postgresql://ann@db/net
   bannerwall fleet rules rollback --to 6 --key rules.key --database postgresql://ann@db/net
-  sudo bannerwall guard --hook forward --rules-from postgresql://gw-1@db/net --rules-key rules.pub")]
+  sudo bannerwall guard --hook forward --rules-from postgresql://gw-1@db/net \\
+      --rules-key rules.pub")]
 pub(super) struct FleetRulesArgs {
     #[command(subcommand)]
     command: FleetRulesCommand,
@@ -45,7 +47,8 @@ enum FleetRulesCommand {
     #[command(after_help = "Example:
   bannerwall fleet rules pack /etc/bannerwall/rules --number 7 -o 7.pack
   minisign -S -s rules.key -m 7.pack
-  bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig --rules-key rules.pub --database postgresql://ann@db/net")]
+  bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig \\
+      --rules-key rules.pub --database postgresql://ann@db/net")]
     Pack {
         #[command(flatten)]
         texts: RulesToPublish,
@@ -72,7 +75,7 @@ enum FleetRulesCommand {
     )]
     Show {
         /// Number of the version.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", value_parser = crate::cli::flags::number)]
         serial: i64,
         /// One of its files.
         #[arg(long, value_name = "PATH")]
@@ -86,7 +89,7 @@ enum FleetRulesCommand {
     )]
     Rollout {
         /// Number of the version.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", value_parser = crate::cli::flags::number)]
         serial: i64,
         /// Percentage of sensors.
         #[arg(long, value_name = "P", value_parser = percent())]
@@ -100,7 +103,7 @@ enum FleetRulesCommand {
     )]
     Rollback {
         /// Number of the older version.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = crate::cli::flags::number)]
         to: i64,
         /// Public keys accepted for the older version, in addition to the current key; can be given several
         /// times.
@@ -130,8 +133,10 @@ enum FleetRulesCommand {
 /// Flags of `publish`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall fleet rules publish rules/ rules/policies/only-ssh-on-22.toml --key rules.key --note 'OpenSSH below 9.8' --database postgresql://ann@db/net
-  bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig --rules-key rules.pub --database postgresql://ann@db/net")]
+  bannerwall fleet rules publish rules/ rules/policies/only-ssh-on-22.toml --key rules.key \\
+      --note 'OpenSSH below 9.8' --database postgresql://ann@db/net
+  bannerwall fleet rules publish --pack 7.pack --signature 7.pack.minisig \\
+      --rules-key rules.pub --database postgresql://ann@db/net")]
 struct PublishArgs {
     #[command(flatten)]
     texts: RulesToPublish,

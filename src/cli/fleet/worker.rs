@@ -22,11 +22,13 @@ use crate::scan::tls::TrustedAuthorities;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "SIGTERM stops a worker in order: it finishes and writes targets under way, and gives the rest back.
+    after_help = "SIGTERM stops a worker in order: it finishes and writes targets under way, and gives the rest
+back.
 
 Examples:
   bannerwall fleet worker --database postgresql://worker@db/net
-  bannerwall fleet worker --until-empty --rate 2000 --name east-1 --database postgresql://worker@db/net"
+  bannerwall fleet worker --until-empty --rate 2000 --name east-1 \\
+      --database postgresql://worker@db/net"
 )]
 pub(super) struct WorkerArgs {
     #[command(flatten)]

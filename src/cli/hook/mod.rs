@@ -16,7 +16,7 @@ use crate::hook::{
 #[command(after_help = "Examples:
   bannerwall hook print --chains forward --ports 22,80
   sudo bannerwall hook up --chains forward --ports 22,80
-  sudo bannerwall hook up --chains forward --ports 443 --hook-udp 443   QUIC as well as TLS
+  sudo bannerwall hook up --chains forward --ports 443 --hook-udp 443   # QUIC as well as TLS
   sudo bannerwall hook status
   sudo bannerwall hook down")]
 pub(super) struct HookArgs {
@@ -40,9 +40,9 @@ enum HookCommand {
     ///
     /// The command accepts the flags of `up`, so you can share one line of flags. Only --iptables and
     /// --family have an effect.
-    #[command(
-        after_help = "Examples:\n  bannerwall hook down\n  bannerwall hook down --unless-closed   # for a service's stop"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall hook down
+  bannerwall hook down --unless-closed     # for a service's stop")]
     Down(DownFlags),
     /// Show the hook's rules, faults and counters.
     ///
@@ -51,8 +51,9 @@ enum HookCommand {
     #[command(after_help = "Example:
   bannerwall hook status
 
-Exit codes: 0 the hook is up, and a guard reads its queue; 1 the hook is incomplete or has faults; 4 there is no hook;
-5 the hook is complete, but no guard reads its queue: the queue has no listener or another program, or the guard is stopped.")]
+Exit codes: 0 the hook is up, and a guard reads its queue; 1 the hook is incomplete or has faults;
+4 there is no hook; 5 the hook is complete, but no guard reads its queue: the queue has no
+listener or another program, or the guard is stopped.")]
     Status(HookFlags),
 }
 

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::super::{CliExitCode, CommandFailure, print};
+use super::super::{CliExitCode, CommandFailure, print_lines};
 use super::failure;
 use crate::hook::hook_state::{self, HookState};
 use crate::hook::{self, FamilyStatus, HookConfig, InstalledHook, IptablesScope, QueueListener};
+use crate::output::text::ColourMode;
 
 /// Inspects and prints the hook, and returns the exit code.
 pub(super) fn run(scope: IptablesScope) -> Result<CliExitCode, CommandFailure> {
     let places = hook::status(scope).map_err(failure)?;
     let listeners = hook::listeners().map_err(CommandFailure::unsupported)?;
-    print(describe(&places, &listeners).as_bytes())?;
+    print_lines(&describe(&places, &listeners, ColourMode::for_stream(&std::io::stdout())))?;
     Ok(
         match hook_state::state(&places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge))
         {
@@ -24,7 +25,9 @@ pub(super) fn run(scope: IptablesScope) -> Result<CliExitCode, CommandFailure> {
     )
 }
 
-fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) -> String {
+fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>, colour: ColourMode) -> String {
+    let good = |text: &str| colour.judgement(true, text);
+    let bad = |text: &str| colour.judgement(false, text);
     let mut text = String::new();
     for place in places {
         let FamilyStatus { family, variant, installed, .. } = place;
@@ -34,12 +37,14 @@ fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) -
             InstalledHook::Unknown(why) => writeln!(text, "{family}: cannot be inspected: {why}"),
             InstalledHook::Damaged(why) => writeln!(
                 text,
-                "{family} ({variant}): damaged: {why}; repair it with `bannerwall hook down` and `up`"
+                "{family} ({variant}): {}: {why}; repair it with `bannerwall hook down` and `up`",
+                bad("damaged")
             ),
             InstalledHook::Complete(config, counters) => writeln!(
                 text,
-                "{family} ({variant}): up: {}; queued {}, passed by mark {}, \
+                "{family} ({variant}): {}: {}; queued {}, passed by mark {}, \
                  dropped by mark {}, passed within bodies {}, passed before the jump {} packets",
+                good("up"),
                 describe_config(config),
                 counters.queued,
                 counters.passed,
@@ -49,14 +54,14 @@ fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) -
             ),
         };
         for flaw in place.flaws() {
-            let _ = writeln!(text, "{family} ({variant}): fault: {flaw}");
+            let _ = writeln!(text, "{family} ({variant}): {}: {flaw}", bad("fault"));
         }
     }
     for queue in
         hook_state::unserved(places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge))
     {
         let fault = hook_state::fault_of_queue(places, queue, listeners.get(&queue));
-        let _ = writeln!(text, "queue {queue}: {fault}");
+        let _ = writeln!(text, "{}: {fault}", bad(&format!("queue {queue}")));
     }
     text
 }

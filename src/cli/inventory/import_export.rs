@@ -19,7 +19,8 @@ use crate::output::text::ColourMode;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall inventory export --format csv --inventory net.db -o net.csv
-  bannerwall inventory export --format cyclonedx --inventory net.db side:server '!state:gone' > software.cdx.json
+  bannerwall inventory export --format cyclonedx \\
+      --inventory net.db side:server '!state:gone' > software.cdx.json
   bannerwall inventory export --format nmap-xml --inventory net.db net:192.0.2.0/24 -o net.xml")]
 pub(super) struct ExportArgs {
     /// Format: `csv` and `json` (one object a line) list services, `cyclonedx` (1.6, JSON) lists software
@@ -47,8 +48,9 @@ enum ExportName {
 /// Flags of `bannerwall inventory import`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall inventory import scan.xml --inventory net.db                        nmap -sV -oX scan.xml …
-  bannerwall inventory import /opt/zeek/logs/2026-11-21/*.log.gz --inventory net.db --sensor zeek
+  bannerwall inventory import scan.xml --inventory net.db              # nmap -sV -oX scan.xml …
+  bannerwall inventory import /opt/zeek/logs/2026-11-21/*.log.gz --inventory net.db \\
+      --sensor zeek
   bannerwall inventory import /var/log/suricata/eve.json --inventory net.db
 
 Records of an earlier import are not counted again.")]

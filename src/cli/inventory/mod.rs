@@ -43,10 +43,12 @@ enum InventoryCommand {
     /// List services and clients, by address and port.
     #[command(
         after_help = "Filters: product vendor version cpe os patch protocol side state net port seen first finding
-sensor banner. A service must match all; ! negates a filter; a word without a colon is searched in banners.
+sensor banner. A service must match all; ! negates a filter; a word without a colon is searched in
+banners.
 
 Examples:
-  bannerwall inventory list --inventory net.db product:openssh 'version:<9.6' net:198.51.100.0/24
+  bannerwall inventory list --inventory net.db product:openssh 'version:<9.6' \\
+      net:198.51.100.0/24
   bannerwall inventory list --inventory net.db side:server 'seen:>7d' --format csv -o old.csv
   bannerwall inventory list --inventory net.db finding:critical '!state:gone'"
     )]
@@ -56,7 +58,7 @@ Examples:
     #[command(after_help = "Example:\n  bannerwall inventory show 198.51.100.7 --inventory net.db")]
     Show {
         /// Address of the host.
-        #[arg(value_name = "HOST")]
+        #[arg(value_name = "HOST", value_parser = crate::cli::flags::address)]
         host: IpAddr,
         #[command(flatten)]
         place: InventoryLocationFlag,
@@ -78,9 +80,10 @@ Examples:
         filtered: ServiceQueryArgs,
     },
     /// Show changes in order of time.
-    #[command(
-        after_help = "Examples:\n  bannerwall inventory changes --inventory net.db --since 24h\n  bannerwall inventory changes --inventory net.db --since 2026-11-20 --until 2026-11-21 side:server"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall inventory changes --inventory net.db --since 24h
+  bannerwall inventory changes --inventory net.db --since 2026-11-20 \\
+      --until 2026-11-21 side:server")]
     Changes {
         /// Start: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a run (#3).
         #[arg(long, value_name = "TIME", default_value = "24h")]
@@ -93,9 +96,10 @@ Examples:
     },
     /// Show the differences between two times or runs, by address and port. Changes that cancel out are left
     /// out.
-    #[command(
-        after_help = "Examples:\n  bannerwall inventory diff 2026-11-01 2026-11-08 --inventory net.db\n  bannerwall inventory diff '#3' '#5' --inventory net.db    runs, as `inventory runs` numbers them"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall inventory diff 2026-11-01 2026-11-08 --inventory net.db
+  # runs, as `inventory runs` numbers them
+  bannerwall inventory diff '#3' '#5' --inventory net.db")]
     Diff {
         /// Start: an age, a date, or the end of a run (#3).
         #[arg(value_name = "FROM")]
@@ -112,9 +116,10 @@ Examples:
     /// The inventory keeps names of software (SSH identifications, `Server` and `User-Agent` fields,
     /// greetings), and rules are matched against those. For a rule that needs more, the command counts its
     /// past findings.
-    #[command(
-        after_help = "Examples:\n  bannerwall inventory impact --rules mine.toml --inventory net.db\n  bannerwall inventory impact --local exceptions.toml --inventory net.db --format json net:198.51.100.0/24"
-    )]
+    #[command(after_help = "Examples:
+  bannerwall inventory impact --rules mine.toml --inventory net.db
+  bannerwall inventory impact --local exceptions.toml --inventory net.db \\
+      --format json net:198.51.100.0/24")]
     Impact {
         #[command(flatten)]
         rules: RulesFlag,
@@ -285,7 +290,9 @@ fn show(
     output: &RowOutputFlags,
 ) -> Result<CliExitCode, CommandFailure> {
     let Some(record) = query::host(&place.open()?, host)? else {
-        return Err(CommandFailure::Usage(anyhow!("{host} was never seen")));
+        return Err(CommandFailure::Usage(anyhow!(
+            "{host} was never seen; `bannerwall inventory list` shows what was"
+        )));
     };
     // CSV has one row for each service.
     let mut rows = RowWriter::start(output, SERVICE)?;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::flags::{FormatName, output_file};
+use crate::cli::terminal_lines::fit;
 use crate::cli::{CliExitCode, CommandFailure};
 use crate::output::csv::plain;
 use crate::output::text::ColourMode;
@@ -54,6 +55,7 @@ pub(in crate::cli) struct RowWriter {
     format: FormatName,
     columns: &'static [&'static str],
     out: Box<dyn Write>,
+    is_stdout: bool,
     /// True if the reader closed the pipe.
     closed: bool,
 }
@@ -74,7 +76,7 @@ impl RowWriter {
         columns: &'static [&'static str],
     ) -> Result<Self, CommandFailure> {
         let out = create(output)?;
-        let mut rows = Self { format, columns, out, closed: false };
+        let mut rows = Self { format, columns, out, is_stdout: output.is_none(), closed: false };
         if rows.format == FormatName::Csv {
             rows.record(columns.iter().map(|column| (*column).to_owned()))?;
         }
@@ -88,6 +90,7 @@ impl RowWriter {
         text: impl FnOnce() -> String,
     ) -> Result<(), CommandFailure> {
         match self.format {
+            FormatName::Text if self.is_stdout => self.put(fit(&text()).as_bytes(), b"\n"),
             FormatName::Text => self.put(text().as_bytes(), b"\n"),
             FormatName::Json => self.put(&serde_json::to_vec(result).map_err(CommandFailure::usage)?, b"\n"),
             FormatName::Csv => {

@@ -27,8 +27,9 @@ use crate::scan::targets::{SkippedReserved, TargetCounts};
 use crate::serve::ScanPreparer;
 
 /// Flags that an order can hold, by their ids.
-const HELD: [&str; 27] = [
+const HELD: [&str; 28] = [
     "ports",
+    "top_ports",
     "matches",
     "max_bytes",
     "hassh",
@@ -280,7 +281,7 @@ fn first_line(error: &clap::Error) -> String {
 
 fn reason(failure: CommandFailure) -> String {
     match failure {
-        CommandFailure::Clap(error) => first_line(&error),
+        CommandFailure::Clap(error) | CommandFailure::ClapWithConfig(error) => first_line(&error),
         CommandFailure::Usage(error) | CommandFailure::Unsupported(error) => format!("{error:#}"),
     }
 }

@@ -38,9 +38,10 @@ impl TableClient {
     /// It is a file, or see [`StoreError`].
     pub fn of_server(place: &DatabaseLocation) -> Result<Self, StoreError> {
         match place {
-            DatabaseLocation::File(_) => {
-                Err(StoreError::NoFile(place.clone(), "this needs a PostgreSQL server"))
-            }
+            DatabaseLocation::File(_) => Err(StoreError::NoFile(
+                place.clone(),
+                "this needs a PostgreSQL server: pass postgresql://user@host/database",
+            )),
             DatabaseLocation::Server(_) => Self::open(place),
         }
     }

@@ -47,7 +47,7 @@ pub struct CapturedFrame<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// Neither pcap nor pcapng.
-    #[error("not a pcap or pcapng file")]
+    #[error("not a pcap or pcapng file (`tcpdump -w FILE` writes one)")]
     Format,
     /// The file ends within a record.
     #[error("offset {offset}: the file is truncated within {what}")]

@@ -102,7 +102,10 @@ fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 fn unreadable(path: &Path, reason: &str) -> RuleDiagnostic {
     let name = path.display().to_string();
+    // The number of the system's error says nothing to a person.
+    let reason = reason.split(" (os error").next().unwrap_or(reason);
     RuleDiagnostic::of_file(DiagnosticLevel::Error, name.clone(), format!("cannot read {name}: {reason}"))
+        .with_help("name a file or folder that exists and that this user may read")
 }
 
 #[cfg(test)]

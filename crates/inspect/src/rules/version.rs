@@ -278,7 +278,7 @@ fn bound(part: &str, at: usize) -> Result<VersionBound, RequirementFault> {
     let allowed = |character: char| character.is_ascii_alphanumeric() || "._+~-".contains(character);
     if let Some(at) = version.find(|character| !allowed(character)) {
         let behind = version.get(at..).unwrap_or_default();
-        if OPERATORS.iter().any(|(spelling, _)| behind.trim_start().starts_with(spelling)) {
+        if OPERATORS.iter().any(|(spelling, _)| behind.contains(spelling)) {
             let message = "bounds are joined by a comma: `>=1.0, <2.0`";
             return Err(fault(version_start + at..version_start + version.len(), message));
         }
