@@ -11,10 +11,10 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::exit_code::interrupt_flag;
+use super::exit_code::{interrupt_flag, with_advice};
 use super::flags::{
     EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
-    check_output, output_file, severity,
+    check_output, output_file, severity, with_ending,
 };
 use super::leave_root_owning;
 use super::rule_paths::{RulePurpose, RulesFlag};
@@ -27,7 +27,9 @@ use crate::files::ReplacementFile;
 use crate::inventory::{Inventory, InventorySender, RecordConfig};
 use crate::output::eve::EveOptions;
 use crate::output::learned_policies::PolicyLearner;
-use crate::output::{self, AlertTotals, ChannelHandle, OutputDestination, OutputWriter, WriterConfig};
+use crate::output::{
+    self, AlertTotals, ChannelHandle, OutputCopy, OutputDestination, OutputWriter, WriterConfig,
+};
 use crate::privileges::{FILES, REPLACE_FILES};
 use crate::replay::input::CaptureInput;
 use crate::replay::{CaptureReplay, ReplayConfig, ReplayObserver, ReplaySession};
@@ -78,12 +80,15 @@ pub(super) struct ReplayArgs {
     /// Emit an event at the end of each flow: packets and bytes in each direction, protocol, verdict, times.
     #[arg(long)]
     flow_events: bool,
-    /// Exit with code 1 if a finding has this severity or a higher one: info, low, medium, high, critical.
+    /// Exit with code 1 if a finding has this severity or a higher one.
     #[arg(long, value_name = "SEVERITY", value_parser = severity())]
     fail_on: Option<Severity>,
     /// Write events to this file.
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
+    /// Also write the same events in every format: to BASE.txt, BASE.jsonl and BASE.csv.
+    #[arg(long, value_name = "BASE", value_parser = output_file)]
+    output_all: Option<PathBuf>,
     #[command(flatten)]
     inventory: InventoryFlags,
     /// At the end, write policies to FILE that allow just the observed traffic (ports, networks, protocols
@@ -109,9 +114,9 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     if let Some(file) = &arguments.learn {
         super::check_learn(file)?;
     }
-    for output in [&arguments.output, &arguments.learn] {
+    for output in arguments.outputs().chain(arguments.learn.clone()) {
         // The output is opened with truncation, which would destroy a capture of the same name.
-        check_output(output.as_deref(), arguments.files.iter().map(PathBuf::as_path))?;
+        check_output(Some(&output), arguments.files.iter().map(PathBuf::as_path))?;
     }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;
@@ -224,9 +229,15 @@ impl ReplayArgs {
         &self,
         kept: Option<&RecordConfig>,
     ) -> Result<(OutputWriter, Option<Inventory>), CommandFailure> {
-        let writer = OutputWriter::start(WriterConfig::WAITING, self.destination(), self.format())
-            .with_context(|| self.output.as_ref().map_or_else(String::new, |file| file.display().to_string()))
-            .map_err(CommandFailure::usage)?;
+        let first = (self.destination(), self.format_for(self.format, &self.destination()));
+        let copies = self.copies().map(|(path, format)| OutputCopy {
+            format: self.format_for(format, &OutputDestination::File(path.clone())),
+            path,
+            continues: false,
+        });
+        let writer = OutputWriter::start_with_copies(WriterConfig::WAITING, first, copies.collect())
+            .context("cannot write events")
+            .map_err(CommandFailure::Usage)?;
         let started = kept.map(|kept| kept.start(EventSource::Replay, vec![writer.handle()])).transpose();
         let inventory = started.map_err(|error| CommandFailure::Usage(anyhow!("--inventory {error}")))?;
         Ok((writer, inventory))
@@ -258,7 +269,8 @@ impl ReplayArgs {
             return;
         }
         let needed = if self.learn.is_some() { FILES | REPLACE_FILES } else { FILES };
-        leave_root_owning(needed, self.output.as_deref().into_iter().chain(self.inventory.path()));
+        let outputs: Vec<PathBuf> = self.outputs().collect();
+        leave_root_owning(needed, outputs.iter().map(PathBuf::as_path).chain(self.inventory.path()));
     }
 
     /// Confines the program to what it needs, before it reads data from the network.
@@ -271,8 +283,7 @@ impl ReplayArgs {
         for file in self.files.iter().filter(|file| *file != Path::new("-")) {
             confinement = confinement.reading(file);
         }
-        let files = [self.output.as_deref(), self.learn.as_deref()].into_iter().flatten();
-        for file in files.map(Path::to_owned).chain(self.inventory.writes()) {
+        for file in self.outputs().chain(self.learn.clone()).chain(self.inventory.writes()) {
             confinement = confinement.writing(&file);
         }
         confinement.apply_or_warn(quiet);
@@ -282,11 +293,22 @@ impl ReplayArgs {
         self.output.clone().map_or(OutputDestination::Stdout, OutputDestination::File)
     }
 
-    fn format(&self) -> Box<dyn output::OutputFormat> {
-        self.format.events(
-            EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() },
-            &self.destination(),
-        )
+    fn format_for(&self, name: FormatName, destination: &OutputDestination) -> Box<dyn output::OutputFormat> {
+        let options = EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() };
+        name.events(options, destination)
+    }
+
+    /// Returns the files of `--output-all` with their formats.
+    fn copies(&self) -> impl Iterator<Item = (PathBuf, FormatName)> {
+        const ENDINGS: [(&str, FormatName); 3] =
+            [("txt", FormatName::Text), ("jsonl", FormatName::Json), ("csv", FormatName::Csv)];
+        let named = |base: &PathBuf| ENDINGS.map(|(ending, format)| (with_ending(base, ending), format));
+        self.output_all.as_ref().map(named).into_iter().flatten()
+    }
+
+    /// Returns the files of all events.
+    fn outputs(&self) -> impl Iterator<Item = PathBuf> {
+        self.output.clone().into_iter().chain(self.copies().map(|(path, _)| path))
     }
 }
 
@@ -347,7 +369,8 @@ impl ReplayObserver for ReplayTerminal<'_> {
 
     fn report_error(&mut self, file: &Path, fault: &dyn std::fmt::Display) {
         self.failed = true;
-        log_line(format_args!("bannerwall: {}: {fault}", file.display()));
+        let name = if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
+        log_line(with_advice(&format!("bannerwall: {name}: {fault}")));
     }
 }
 

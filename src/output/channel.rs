@@ -83,21 +83,27 @@ pub struct ChannelHandle {
 /// Creates a channel and returns both ends.
 pub(super) fn channel(config: WriterConfig) -> (ChannelHandle, ChannelReceiver) {
     let (sender, messages) = bounded(config.capacity);
-    let shared = Arc::new(ChannelCounters {
-        accepted: AtomicU64::new(0),
-        written: AtomicU64::new(0),
-        overflowed: AtomicU64::new(0),
-        failed: AtomicU64::new(0),
-        closed: AtomicBool::new(false),
-        reopen: AtomicBool::new(false),
-        octets: AtomicUsize::new(0),
-        limit: config.octets,
-        overflow: config.overflow,
-        ended: Mutex::new(false),
-        freed: Condvar::new(),
-    });
+    let shared = Arc::new(ChannelCounters::new(config));
     let queue = ChannelReceiver { messages, shared: Arc::clone(&shared) };
     (ChannelHandle { channel: sender, shared }, queue)
+}
+
+impl ChannelCounters {
+    pub(super) fn new(config: WriterConfig) -> Self {
+        Self {
+            accepted: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            reopen: AtomicBool::new(false),
+            octets: AtomicUsize::new(0),
+            limit: config.octets,
+            overflow: config.overflow,
+            ended: Mutex::new(false),
+            freed: Condvar::new(),
+        }
+    }
 }
 
 impl ChannelHandle {

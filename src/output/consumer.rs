@@ -55,6 +55,41 @@ pub trait EventConsumer: Send {
     fn end(&mut self);
 }
 
+/// Several consumers of the same events, one after the other.
+impl<C: EventConsumer> EventConsumer for Vec<C> {
+    fn begin(&mut self) {
+        self.iter_mut().for_each(C::begin);
+    }
+
+    fn take(&mut self, event: &Event) {
+        self.iter_mut().for_each(|consumer| consumer.take(event));
+    }
+
+    fn group(&mut self, events: &[Event]) {
+        self.iter_mut().for_each(|consumer| consumer.group(events));
+    }
+
+    fn holds_since(&self) -> Option<Instant> {
+        self.iter().filter_map(C::holds_since).min()
+    }
+
+    fn flush(&mut self) {
+        self.iter_mut().for_each(C::flush);
+    }
+
+    fn reopen(&mut self) {
+        self.iter_mut().for_each(C::reopen);
+    }
+
+    fn idle(&mut self) {
+        self.iter_mut().for_each(C::idle);
+    }
+
+    fn end(&mut self) {
+        self.iter_mut().for_each(C::end);
+    }
+}
+
 /// A consumer on its thread; it must be finished at the end of the run.
 #[derive(Debug)]
 pub struct ConsumerThread<C> {

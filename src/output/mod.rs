@@ -26,14 +26,14 @@ pub mod xml;
 
 use std::io;
 
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 
 pub use alert_totals::AlertTotals;
 pub use channel::OverflowPolicy;
 pub use consumer::EventConsumer;
 pub use sink::create;
 pub use text_escape::{EscapedText, escape};
-pub use writer::{ChannelHandle, OutputDestination, OutputWriter, WriteReport, WriterConfig};
+pub use writer::{ChannelHandle, OutputCopy, OutputDestination, OutputWriter, WriteReport, WriterConfig};
 
 /// Writes events into a buffer, one after the other.
 ///
@@ -89,6 +89,36 @@ impl<F: OutputFormat> OutputFormat for ContinuedFormat<F> {
 
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
         self.0.group(events, out)
+    }
+
+    fn rest(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        self.0.rest(out)
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.0.end(out)
+    }
+}
+
+/// A format without the `connect` events of targets that have other events, which say more.
+pub struct WithoutBareConnects<F>(pub F);
+
+impl<F: OutputFormat> OutputFormat for WithoutBareConnects<F> {
+    fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.0.begin(out)
+    }
+
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
+        self.0.event(event, out)
+    }
+
+    fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
+        match events {
+            [Event { kind: EventKind::Connect(_), .. }, others @ ..] if !others.is_empty() => {
+                self.0.group(others, out)
+            }
+            _ => self.0.group(events, out),
+        }
     }
 
     fn rest(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {

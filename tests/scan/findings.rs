@@ -174,3 +174,22 @@ fn targets_without_a_mode_are_asked_for_the_usual_protocols() {
         );
     });
 }
+
+#[test]
+fn a_severity_to_fail_on_counts_hidden_servers_and_every_format_is_written_at_once() {
+    let scene = Scene::new();
+    let hidden = scene.scan("--match server:nginx --fail-on critical");
+    assert!(hidden.stdout.is_empty(), "no server matches");
+    assert_eq!(hidden.status.code(), Some(1), "{}", errors(&hidden));
+
+    let base = scene.folder.path().join("all").display().to_string();
+    let text = scene.text(&format!("--output-all {base}"));
+    let read = |ending: &str| fs::read_to_string(format!("{base}.{ending}")).expect("written");
+    assert_eq!(read("txt"), text, "the same as on stdout");
+    let events = json_lines(read("jsonl").as_bytes());
+    let alone = json_lines(&scene.scan("--format json").stdout);
+    assert_eq!(events.len(), alone.len(), "the same as alone");
+    assert_eq!(read("csv").lines().count(), scene.text("--format csv").lines().count());
+    assert_eq!(read("xml").matches("<port ").count(), 5, "{}", read("xml"));
+    assert_eq!(read("gnmap").matches("/open/tcp/").count(), 5, "{}", read("gnmap"));
+}

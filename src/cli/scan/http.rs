@@ -148,7 +148,7 @@ fn method(text: &str) -> anyhow::Result<String> {
     if !text.is_empty() && text.chars().all(token) {
         Ok(text.to_owned())
     } else {
-        bail!("must be an HTTP method")
+        bail!("must be an HTTP method, as GET or HEAD")
     }
 }
 

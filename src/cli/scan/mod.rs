@@ -1,6 +1,8 @@
 //! `bannerwall scan`: turns flags into the options of a session, and shows it on the terminal.
 
+mod default_mode;
 pub(super) mod fleet_scan;
+mod formats;
 mod http;
 mod progress;
 mod resume;
@@ -8,9 +10,9 @@ mod run;
 mod terminal;
 mod tls;
 
+pub(super) use default_mode::with_mode;
 pub(super) use resume::fill;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use crate::scan::targets::{PortSet, Shard};
 use crate::scan::tls::TlsTargets;
 use crate::scan::{CloseMethod, HttpOptions, ProbeOptions, SshOptions};
 use crate::terms::{GreetingProtocol, Severity};
+use formats::ScanFormat;
 use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
 
@@ -42,13 +45,18 @@ const HTTPS: u16 = 443;
 
 /// Flags of `bannerwall scan`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "bannerwall scan [FLAGS] TARGET...        (addresses, networks, names with a dot)
+       bannerwall scan <MODE> [FLAGS] TARGET...",
+    subcommand_value_name = "MODE",
+    after_help = "Examples:
   bannerwall scan 192.0.2.0/24
   bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010
   bannerwall scan ssh 192.0.2.0/24
   bannerwall scan http 192.0.2.0/24 -p 80,8080 --path / --path /server-status
   bannerwall scan tls 192.0.2.0/24 -p 443,8443
-  bannerwall scan https www.example.org --path /login")]
+  bannerwall scan https www.example.org --path /login"
+)]
 pub(super) struct ScanArgs {
     #[command(subcommand)]
     mode: ScanMode,
@@ -74,7 +82,11 @@ enum ScanMode {
     /// Find open ports.
     #[command(
         args_override_self = true,
-        after_help = "Examples:\n  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open\n  bannerwall scan connect -i hosts.txt -p 22 --rate 50000 --resume state --format json -o results.json\n  bannerwall scan connect --resume state"
+        after_help = "Examples:
+  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open
+  bannerwall scan connect -i hosts.txt -p 22 --rate 50000 --resume state --format json \\
+      -o results.json
+  bannerwall scan connect --resume state"
     )]
     Connect {
         /// Ports and ranges of ports for targets without a port: 22,80,8000-8010.
@@ -204,6 +216,9 @@ struct CommonScanFlags {
     rules: RulesFlag,
     #[command(flatten)]
     fingerprints: FingerprintsFlag,
+    /// Ask at the N most usual ports of servers, instead of --ports (at most 1000).
+    #[arg(long, value_name = "N", conflicts_with = "ports", value_parser = PortSet::most_usual)]
+    top_ports: Option<PortSet>,
     /// Read targets from a file, `-` for standard input. Results of `scan`, nmap (grepable), masscan, naabu
     /// and httpx work as they are: their open TCP ports become the targets.
     #[arg(short, long, value_name = "FILE")]
@@ -266,6 +281,10 @@ struct CommonScanFlags {
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
+    /// Also write the same results in every format: to BASE.txt, BASE.jsonl, BASE.csv, BASE.xml and
+    /// BASE.gnmap.
+    #[arg(long, value_name = "BASE", value_parser = output_file)]
+    output_all: Option<PathBuf>,
     /// Do not confine the program to the network and its own files, for debugging. A malicious reply that
     /// exploits a bug could then open every file and run every program.
     #[arg(long)]
@@ -276,7 +295,7 @@ struct CommonScanFlags {
     /// Progress: auto shows a bar on a terminal, lines prints a line a second to stderr for programs.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     progress: ProgressName,
-    /// Exit with code 1 if a finding has this severity or a higher one: info, low, medium, high, critical.
+    /// Exit with code 1 if a finding has this severity or a higher one.
     #[arg(long, value_name = "SEVERITY", value_parser = severity())]
     fail_on: Option<Severity>,
     #[command(flatten)]
@@ -287,15 +306,6 @@ struct CommonScanFlags {
 enum CloseName {
     Fin,
     Rst,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ScanFormat {
-    Text,
-    Json,
-    Csv,
-    Xml,
-    Grepable,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -337,7 +347,7 @@ pub(super) fn run(arguments: &ScanArgs, global: &GlobalFlags) -> Result<CliExitC
 }
 
 fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValues<'a>, CommandFailure> {
-    Ok(match mode {
+    let mut values = match mode {
         ScanMode::All { ports, tls, common } => usual(ports, tls, common, global)?,
         ScanMode::Connect { ports, common } => ModeFlagValues {
             name: "connect",
@@ -391,7 +401,11 @@ fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValue
         ScanMode::Http { ports, when, http, tls, common } => {
             http.request(ports.as_ref(), *when, tls, common, global)?
         }
-    })
+    };
+    if let Some(ports) = &values.common.top_ports {
+        values.ports = ports.clone();
+    }
+    Ok(values)
 }
 
 /// Returns the request of a scan of all usual protocols.
@@ -411,33 +425,6 @@ fn usual<'a>(
         own: tls.own().into(),
         common,
     })
-}
-
-/// Adds the mode `all` to a `scan` of targets without a mode.
-pub(super) fn with_mode(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_flag = |word: &OsString| word.to_string_lossy().starts_with('-');
-    let Some(scan) = arguments.iter().skip(1).position(|word| !is_flag(word)).map(|at| at + 1) else {
-        return arguments;
-    };
-    let words: Vec<_> = arguments
-        .iter()
-        .skip(scan + 1)
-        .filter(|word| !is_flag(word))
-        .map(|word| word.to_string_lossy())
-        .collect();
-    let is_target = |word: &str| word == "localhost" || word.contains(['.', ':', '/']);
-    // A first word of letters is a mode, or a misspelled one, which clap reports.
-    let has_mode = words.first().is_none_or(|word| {
-        word != "localhost" && word.chars().all(|character| character.is_ascii_alphabetic())
-    });
-    if arguments.get(scan).is_some_and(|word| word == "scan")
-        && !has_mode
-        && words.iter().any(|word| is_target(word))
-    {
-        drop(words);
-        arguments.insert(scan + 1, OsString::from("all"));
-    }
-    arguments
 }
 
 /// Returns the patterns of `--match`, for banners.

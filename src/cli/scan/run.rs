@@ -21,11 +21,13 @@ use crate::output::grepable::GrepableFormat;
 use crate::output::table::TableFormat;
 use crate::output::text::ColourMode;
 use crate::output::xml::{NmapXml, XmlRun};
-use crate::output::{OutputDestination, OutputFormat};
+use crate::output::{OutputDestination, OutputFormat, WithoutBareConnects};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::FingerprintSet;
 use crate::scan::report::ResultSelection;
-use crate::scan::session::{ResultOutput, ScanOptions, ScanResult, ScanSession, SessionError, TargetOptions};
+use crate::scan::session::{
+    ResultCopy, ResultOutput, ScanOptions, ScanResult, ScanSession, SessionError, TargetOptions,
+};
 use crate::scan::{ProbeOptions, SshOptions};
 
 /// Limit of targets for a full text listing; a larger scan lists only open targets.
@@ -34,7 +36,10 @@ const LISTED_WHOLE: u64 = 256;
 pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<CliExitCode, CommandFailure> {
     let common = request.common;
     let lists = [&common.input, &common.exclude_file].into_iter().flatten().map(Path::new);
-    check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;
+    let inputs: Vec<&Path> = lists.chain(common.resume.as_deref()).collect();
+    for output in common.outputs() {
+        check_output(Some(&output), inputs.iter().copied())?;
+    }
     let options = options(request, global)?;
     let judges = !options.rules.rules().is_empty();
     let mut terminal = ScanTerminal::new(request, global);
@@ -104,7 +109,7 @@ pub(super) fn options_judged_by(
         selection: ResultSelection {
             open_only: common.open,
             hide_unanswered: false,
-            always_connect: !matches!(common.format, ScanFormat::Json | ScanFormat::Csv),
+            always_connect: common.output_all.is_some() || common.format.needs_connects(),
             patterns: request.patterns.clone(),
         },
         listed_whole: if whole { u64::MAX } else { LISTED_WHOLE },
@@ -158,22 +163,39 @@ fn results(request: &ModeFlagValues<'_>, global: &GlobalFlags, terminal: &ScanTe
         None => OutputDestination::Stdout,
     };
     let is_document = common.format == ScanFormat::Xml;
-    ResultOutput { format: format(request, global), destination, is_document }
+    let colour = ColourMode::for_results(common.output.as_deref());
+    let copies = common.copies().map(|(path, name)| ResultCopy {
+        path,
+        format: format(name, request, global, ColourMode::Never),
+        is_document: name == ScanFormat::Xml,
+    });
+    ResultOutput {
+        format: format(common.format, request, global, colour),
+        destination,
+        is_document,
+        copies: copies.collect(),
+    }
 }
 
-fn format(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Box<dyn OutputFormat> {
+fn format(
+    name: ScanFormat,
+    request: &ModeFlagValues<'_>,
+    global: &GlobalFlags,
+    colour: ColourMode,
+) -> Box<dyn OutputFormat> {
     let common = request.common;
     let (arguments, start) = (arguments().join(" "), SystemTime::now().into());
-    match common.format {
+    match name {
         ScanFormat::Text => Box::new(TableFormat {
-            colour: ColourMode::for_results(common.output.as_deref()),
+            colour,
             requests: global.verbose > 0,
             hassh: matches!(request.probe, ProbeOptions::Ssh(SshOptions { hassh: true, .. })),
         }),
         ScanFormat::Json => {
-            Box::new(EveFormat(EveOptions { strict: common.eve_strict, headers: common.log_headers.lists() }))
+            let options = EveOptions { strict: common.eve_strict, headers: common.log_headers.lists() };
+            Box::new(WithoutBareConnects(EveFormat(options)))
         }
-        ScanFormat::Csv => Box::new(CsvFormat),
+        ScanFormat::Csv => Box::new(WithoutBareConnects(CsvFormat)),
         ScanFormat::Grepable => Box::new(GrepableFormat::new(arguments, start)),
         ScanFormat::Xml => Box::new(NmapXml::new(XmlRun {
             arguments,

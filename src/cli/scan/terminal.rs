@@ -80,8 +80,7 @@ impl ScanTerminal {
 /// Returns the files that stay root's after the scan leaves root.
 fn made(request: &ModeFlagValues<'_>) -> Vec<PathBuf> {
     let common = request.common;
-    let files = common.output.as_deref().into_iter().chain(common.inventory.path());
-    files.map(Path::to_owned).collect()
+    common.outputs().chain(common.inventory.path().map(Path::to_owned)).collect()
 }
 
 /// Returns the capabilities that the scan keeps.
@@ -97,8 +96,7 @@ fn confinement(request: &ModeFlagValues<'_>) -> Option<Confinement> {
     if common.no_sandbox {
         warn_unconfined("an answer");
     }
-    let written = [common.output.as_deref(), common.resume.as_deref()].into_iter().flatten();
-    let all = written.map(Path::to_owned).chain(common.inventory.writes());
+    let all = common.outputs().chain(common.resume.clone()).chain(common.inventory.writes());
     let mut confined =
         all.fold(Confinement::default().speaking().submitting(), |confined, path| confined.writing(&path));
     if common.inventory.is_of_server() {

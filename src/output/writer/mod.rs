@@ -8,6 +8,7 @@
 //! loss: the reader of a FIFO may come late, leave and return.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -41,9 +42,9 @@ pub struct WriteReport {
     pub first_error: Option<io::Error>,
 }
 
-/// The writer's thread; it must be finished at the end of the run.
+/// The writer's thread; it must be finished at the end of the run. Its counters are those of its first output.
 #[derive(Debug)]
-pub struct OutputWriter(ConsumerThread<EventWriter>);
+pub struct OutputWriter(ConsumerThread<Vec<EventWriter>>);
 
 impl OutputWriter {
     /// Opens the destination and starts the thread.
@@ -55,24 +56,31 @@ impl OutputWriter {
         destination: OutputDestination,
         format: Box<dyn OutputFormat>,
     ) -> io::Result<Self> {
+        Self::start_with_copies(config, (destination, format), Vec::new())
+    }
+
+    /// Does the same as [`OutputWriter::start`], and writes the same events to further files, each in its
+    /// own format.
+    ///
+    /// # Errors
+    /// A destination cannot be opened, or the system has no thread left.
+    pub fn start_with_copies(
+        config: WriterConfig,
+        (destination, format): (OutputDestination, Box<dyn OutputFormat>),
+        copies: Vec<OutputCopy>,
+    ) -> io::Result<Self> {
         let (handle, queue) = channel(config);
-        // A writer that drops events must not wait for the reader of a FIFO either.
-        let sink = OutputSink::open(destination, config.overflow == OverflowPolicy::Count)?;
-        if sink.awaits_reader() {
-            log_line(format_args!(
-                "bannerwall: {} has no reader yet; events are lost until one opens it",
-                sink.name()
-            ));
+        let mut writers = vec![EventWriter::open(config, destination, format, Arc::clone(&handle.shared))?];
+        for copy in copies {
+            let destination = match copy.continues {
+                true => OutputDestination::Log(copy.path),
+                false => OutputDestination::File(copy.path),
+            };
+            // Copies have counters of their own: the channel's say what the first output has lost.
+            let counters = Arc::new(ChannelCounters::new(config));
+            writers.push(EventWriter::open(config, destination, copy.format, counters)?);
         }
-        let scribe = EventWriter {
-            format,
-            sink,
-            shared: Arc::clone(&handle.shared),
-            pending: PendingBytes::default(),
-            first_error: None,
-            failing: None,
-        };
-        ConsumerThread::start("writer", (handle, queue), scribe).map(Self)
+        ConsumerThread::start("writer", (handle, queue), writers).map(Self)
     }
 
     /// Returns a sender for this writer.
@@ -85,8 +93,11 @@ impl OutputWriter {
     /// # Panics
     /// Propagates a panic of the writer's thread.
     pub fn finish(self) -> WriteReport {
-        let scribe = self.0.finish();
-        scribe.shared.report(scribe.first_error)
+        let handle = self.handle();
+        let writers = self.0.finish();
+        let copies: u64 = writers.iter().skip(1).map(|writer| writer.shared.failed.load(Relaxed)).sum();
+        let report = handle.shared.report(writers.into_iter().find_map(|writer| writer.first_error));
+        WriteReport { failed: report.failed + copies, ..report }
     }
 
     /// Does the same as [`OutputWriter::finish`], but gives up after `patience` on a destination that accepts
@@ -97,8 +108,8 @@ impl OutputWriter {
     /// The same as [`OutputWriter::finish`].
     pub fn finish_within(self, patience: Duration) -> WriteReport {
         let handle = self.handle();
-        let first_error = self.0.finish_within(patience).and_then(|scribe| scribe.first_error);
-        handle.shared.report(first_error)
+        let writers = self.0.finish_within(patience).unwrap_or_default();
+        handle.shared.report(writers.into_iter().find_map(|writer| writer.first_error))
     }
 }
 
@@ -118,6 +129,16 @@ impl ChannelCounters {
             first_error,
         }
     }
+}
+
+/// A further file with the same events.
+pub struct OutputCopy {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: Box<dyn OutputFormat>,
+    /// True if the file of an earlier run is continued.
+    pub continues: bool,
 }
 
 /// Bytes that are not written yet, and the events that they belong to.
@@ -213,6 +234,24 @@ impl EventConsumer for EventWriter {
 }
 
 impl EventWriter {
+    fn open(
+        config: WriterConfig,
+        destination: OutputDestination,
+        format: Box<dyn OutputFormat>,
+        shared: Arc<ChannelCounters>,
+    ) -> io::Result<Self> {
+        // A writer that drops events must not wait for the reader of a FIFO either.
+        let sink = OutputSink::open(destination, config.overflow == OverflowPolicy::Count)?;
+        if sink.awaits_reader() {
+            log_line(format_args!(
+                "bannerwall: {} has no reader yet; events are lost until one opens it",
+                sink.name()
+            ));
+        }
+        let pending = PendingBytes::default();
+        Ok(Self { format, sink, shared, pending, first_error: None, failing: None })
+    }
+
     /// Writes the events that the format held back, one part at a time.
     fn write_rest(&mut self) {
         loop {

@@ -177,9 +177,9 @@ impl OutcomeSink for ScanReport {
             self.seen.push(seen);
         }
         let matched = self.selection.is_matched(outcome, &events);
-        let mut finished = FinishedTarget::new(outcome, matched);
+        // Findings count on hidden servers, too: `--fail-on` checks the network and not what is shown of it.
+        let finished = FinishedTarget::new(outcome, matched).with_findings(&events);
         if self.selection.is_shown(outcome, matched) {
-            finished = finished.with_findings(&events);
             if self.selection.always_connect || events.is_empty() {
                 events.insert(0, connect_event(outcome));
             }

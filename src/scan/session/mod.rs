@@ -30,7 +30,7 @@ use crate::output::{self, ChannelHandle, OutputWriter};
 pub use config::{config_of, threads as threads_for};
 use metrics::ScanMetricsEndpoint;
 pub use options::{CheckpointOptions, ScanOptions, TargetOptions};
-pub use result_output::ResultOutput;
+pub use result_output::{ResultCopy, ResultOutput};
 use resume::ResumeState;
 pub use store::{ResultFeed, ResultStore, StoreFault};
 
@@ -88,14 +88,9 @@ pub enum SessionError {
     /// The limit of descriptors could not be raised.
     #[error("cannot raise the limit of open files (RLIMIT_NOFILE): {0}")]
     Descriptors(std::io::Error),
-    /// The output cannot be written.
-    #[error("-o {name}: {error}")]
-    Results {
-        /// File, or a name for standard output.
-        name: String,
-        /// Error of the system.
-        error: std::io::Error,
-    },
+    /// The results cannot be written; the error names the file.
+    #[error("cannot write results: {0}")]
+    Results(std::io::Error),
     /// An XML document cannot be resumed.
     #[error("-o {0}: an XML document cannot be continued: pass a new file")]
     NotContinued(PathBuf),

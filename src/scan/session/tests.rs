@@ -77,7 +77,12 @@ fn options(word: &str, port: u16) -> ScanOptions {
 
 fn json(shared: &Shared) -> ResultOutput {
     let destination = OutputDestination::Other(Box::new(shared.clone()));
-    ResultOutput { format: Box::new(EveFormat(EveOptions::default())), destination, is_document: false }
+    ResultOutput {
+        format: Box::new(EveFormat(EveOptions::default())),
+        destination,
+        is_document: false,
+        copies: Vec::new(),
+    }
 }
 
 #[test]
