@@ -1,22 +1,34 @@
-//! Groups of flags in the help, and the few flags of the short help.
+//! Groups of flags in the help, and the flags of the short help.
 //!
 //! `-h` shows the usual flags with the first sentence of their description, `--help` shows everything.
 
 use clap::builder::StyledStr;
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 
-/// Groups in the order of the help, and their flags by identifier. All other flags are advanced.
-const MEMBERS: [(&str, &[&str]); 5] = [
+/// Groups in the order of the help.
+const GROUPS: [&str; 7] = [TRAFFIC, BLOCKING, RULES, OUTPUT, INVENTORY, ADVANCED, GENERAL];
+
+const TRAFFIC: &str = "Traffic";
+const BLOCKING: &str = "Blocking";
+const RULES: &str = "Rules";
+const OUTPUT: &str = "Output";
+const INVENTORY: &str = "Inventory";
+const ADVANCED: &str = "Advanced";
+const GENERAL: &str = "General";
+
+/// Flags with the same group in every command, by identifier.
+const MEMBERS: [(&str, &[&str]); 6] = [
     (
-        "Traffic",
+        TRAFFIC,
         &[
             "targets",
-            "files",
             "queue",
+            "chains",
             "hook",
             "hook_keep",
             "hook_udp",
             "ports",
+            "top_ports",
             "family",
             "input",
             "exclude",
@@ -26,10 +38,8 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "resume",
             "join",
             "when",
-            "paths",
             "method",
             "headers",
-            "protocol",
             "starttls",
             "sni",
             "ca",
@@ -38,9 +48,9 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "host_key",
         ],
     ),
-    ("Blocking", &["enforce", "enforce_only", "on_failure", "policy", "http_inspect", "ban_exempt"]),
+    (BLOCKING, &["enforce", "enforce_only", "on_failure", "policy", "http_inspect", "ban_exempt"]),
     (
-        "Rules",
+        RULES,
         &[
             "rules",
             super::rule_paths::LOCAL_FLAG,
@@ -54,10 +64,11 @@ const MEMBERS: [(&str, &[&str]); 5] = [
         ],
     ),
     (
-        "Output",
+        OUTPUT,
         &[
             "format",
             "output",
+            "output_all",
             "events",
             "flow_events",
             "log_headers",
@@ -65,12 +76,16 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "metrics",
             "metrics_web_config",
             "progress",
+            "every",
+            "wait",
         ],
     ),
     (
-        "Inventory",
+        INVENTORY,
         &[
             "inventory",
+            "database",
+            "place",
             "sensor",
             "keep",
             "gone_after",
@@ -83,83 +98,139 @@ const MEMBERS: [(&str, &[&str]); 5] = [
             "serve_web_config",
         ],
     ),
+    (
+        ADVANCED,
+        &[
+            "mark",
+            "variant",
+            "control",
+            "no_sandbox",
+            "no_offload",
+            "mtu",
+            "eve_strict",
+            "flow_limit",
+            "inventory_max_size",
+            "spill_size",
+            "learn_for",
+            "kexinit",
+            "attempts",
+            "shard_targets",
+        ],
+    ),
 ];
 
-/// Flags of the short help.
-const USUAL: [&str; 19] = [
+/// Flags of the short help of commands with many flags.
+const USUAL: [&str; 32] = [
     "targets",
     "files",
     "queue",
     "hook",
     "ports",
+    "top_ports",
     "input",
     "rate",
     "open",
     "paths",
+    "protocol",
     "starttls",
+    "local",
+    "peer",
+    "device",
+    "key",
+    "peer_key",
+    "guard",
+    "banner",
+    "flow",
+    "say",
+    "expect",
     "enforce",
     "on_failure",
     "rules",
     "matches",
     "fail_on",
     "format",
+    "output_all",
     "events",
     "inventory",
-    "serve",
+    "database",
 ];
 
-/// Modes of `scan`.
-const MODES: [&str; 7] = ["all", "connect", "ssh", "greeting", "tls", "https", "http"];
+/// Number of flags up to which the short help shows all.
+const FEW: usize = 14;
 
-/// Sorts the flags of the commands that read traffic into groups.
+/// Returns the group of a command's other flags and arguments.
+fn main_group(command: &str) -> Option<&'static str> {
+    match command {
+        "hook" | "reload" | "status" | "why" | "bans" | "tunnel" | "doctor" | "submit" | "schedule" => {
+            Some(TRAFFIC)
+        }
+        "rules" => Some(RULES),
+        "completions" | "man" => Some(OUTPUT),
+        "inventory" | "serve" | "fleet" => Some(INVENTORY),
+        // Of the scan's modes, too, below `scan` and below commands of the fleet.
+        "guard" | "replay" | "scan" | "all" | "connect" | "ssh" | "greeting" | "tls" | "https" | "http" => {
+            Some(ADVANCED)
+        }
+        _ => None,
+    }
+}
+
+/// Sorts the flags of all commands into groups.
 pub(super) fn arrange(program: Command) -> Command {
-    let sort = |parent: Command, name: &'static str| {
-        parent.mut_subcommand(name, |command| grouped(&command, Command::new(name)))
-    };
-    let program = ["guard", "replay"].into_iter().fold(program, sort);
-    let sort_mode = |scan: Command, name: &'static str| {
-        scan.mut_subcommand(name, |mode| grouped(&mode, Command::new(name).args_override_self(true)))
-    };
-    program.mut_subcommand("scan", |scan| MODES.into_iter().fold(scan, sort_mode))
+    with_help(program.mut_args(with_short_help)).mut_subcommands(|command| arrange_in(command, ADVANCED))
 }
 
-/// Returns `fresh` with the texts of `command`, and its flags in the order of their groups. The help shows
-/// groups in the order of their first flags, which clap cannot change afterwards.
-fn grouped(command: &Command, fresh: Command) -> Command {
-    let mut arguments: Vec<Arg> = command.get_arguments().cloned().map(with_group).collect();
+/// Sorts the flags of a command and its subcommands. `outer` is the group of the command above.
+fn arrange_in(command: Command, outer: &'static str) -> Command {
+    let main = main_group(command.get_name()).unwrap_or(outer);
+    let is_long = command.get_arguments().count() > FEW;
+    let mut arguments: Vec<Arg> =
+        command.get_arguments().cloned().map(|argument| with_group(argument, main, is_long)).collect();
+    // The order of positional arguments is their meaning, so it must not depend on groups.
+    let positionals = arguments.iter_mut().filter(|argument| argument.is_positional());
+    for (at, argument) in positionals.enumerate() {
+        *argument = std::mem::take(argument).index(at + 1);
+    }
+    // The help shows groups in the order of their first flags.
     arguments.sort_by_key(|argument| {
-        let heading = argument.get_help_heading();
-        MEMBERS.iter().position(|(group, _)| heading == Some(*group)).unwrap_or(MEMBERS.len())
+        GROUPS.iter().position(|group| argument.get_help_heading() == Some(group)).unwrap_or(GROUPS.len())
     });
-    let mut fresh = fresh.args(arguments).groups(command.get_groups().cloned());
-    if let Some(about) = command.get_about() {
-        fresh = fresh.about(about.clone());
-    }
-    if let Some(about) = command.get_long_about() {
-        fresh = fresh.long_about(about.clone());
-    }
-    if let Some(text) = command.get_after_help() {
-        fresh = fresh.after_help(text.clone());
-    }
-    if let Some(text) = command.get_after_long_help() {
-        fresh = fresh.after_long_help(text.clone());
-    }
-    fresh
+    let mut sorted = arguments.into_iter();
+    let command = command.mut_args(|argument| sorted.next().unwrap_or(argument));
+    with_help(command).mut_subcommands(|inner| arrange_in(inner, main))
 }
 
-fn with_group(argument: Arg) -> Arg {
+/// Replaces clap's own flag for help by one with a group.
+fn with_help(command: Command) -> Command {
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help);
+    let help = help.help("Print the usual flags, or all with --help").help_heading(GENERAL);
+    let version = Arg::new("version").short('V').long("version").action(ArgAction::Version);
+    let version = version.help("Print the version").help_heading(GENERAL).hide_short_help(true);
+    command.disable_help_flag(true).disable_version_flag(true).arg(help).arg(version)
+}
+
+fn with_group(argument: Arg, main: &'static str, is_long: bool) -> Arg {
     let id = argument.get_id().clone();
     let is_member = |members: &[&str]| members.contains(&id.as_str());
-    let group =
-        MEMBERS.iter().find(|(_, members)| is_member(members)).map_or("Advanced", |(group, _)| *group);
-    let argument = match argument.get_long_help() {
+    let listed = MEMBERS.iter().find(|(_, members)| is_member(members)).map(|(group, _)| *group);
+    let group = match listed {
+        Some(group) => group,
+        // Arguments and usual flags are what the command is about.
+        None if main == ADVANCED && is_member(&USUAL) => TRAFFIC,
+        None => main,
+    };
+    with_short_help(argument).help_heading(group).hide_short_help(is_long && !is_member(&USUAL))
+}
+
+/// Leaves the first sentence to the short help, unless a text for it was written.
+fn with_short_help(argument: Arg) -> Arg {
+    match argument.get_long_help() {
         Some(_) => argument,
         None => {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
             argument.help(first_sentence(&help)).long_help(StyledStr::from(help))
         }
-    };
-    argument.help_heading(group).hide_short_help(!is_member(&USUAL))
+    }
 }
 
 /// Returns the first sentence without what follows in brackets or behind a semicolon.
@@ -170,18 +241,4 @@ fn first_sentence(help: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_flag_of_a_group_exists() {
-        let program = super::super::command();
-        let modes = program.find_subcommand("scan").into_iter().flat_map(Command::get_subcommands);
-        let commands = ["guard", "replay"].into_iter().filter_map(|name| program.find_subcommand(name));
-        let arguments = commands.chain(modes).flat_map(Command::get_arguments);
-        let known: Vec<&str> = arguments.map(|argument| argument.get_id().as_str()).collect();
-        for id in MEMBERS.iter().flat_map(|(_, ids)| *ids).chain(&USUAL) {
-            assert!(known.contains(id), "{id}");
-        }
-    }
-}
+mod tests;

@@ -11,3 +11,4 @@ mod packaging;
 mod release;
 mod service;
 mod tunnel;
+mod wrong_usages;
