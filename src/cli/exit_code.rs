@@ -123,7 +123,7 @@ fn print_clap(error: &clap::Error) -> std::io::Result<()> {
 const NO_DIGIT: &str = "invalid digit found in string";
 
 /// Advice for errors of the system, by their text.
-const ADVICE: [(&str, &str); 14] = [
+const ADVICE: [(&str, &str); 15] = [
     ("No such file or directory", "check the path; bannerwall creates no folders"),
     ("Permission denied", "run it as root, or give this user the right"),
     ("Operation not permitted", "run it as root"),
@@ -135,19 +135,22 @@ const ADVICE: [(&str, &str); 14] = [
     ("Connection refused", "check that the server runs and listens there"),
     ("Network is unreachable", "check the address and the routes of this machine"),
     ("No route to host", "check the address and the routes of this machine"),
+    ("unable to open database file", "check the path, and that this user may read and write it"),
     ("file is not a database", "pass an inventory that guard, scan or replay wrote"),
     ("disk I/O error", "pass a file, and check its disk"),
     ("No space left on device", "free space, or choose another folder"),
 ];
 
-/// Removes numbers of system errors from a message. If it ends with such an error, the advice follows.
+/// Removes numbers of system errors from a message. The advice for the last one follows.
 pub(super) fn with_advice(message: &str) -> String {
     let mut text = message.to_owned();
     while let Some((before, behind)) = text.split_once(" (os error ") {
         let after = behind.trim_start_matches(|letter: char| letter.is_ascii_digit()).strip_prefix(')');
         text = format!("{before}{}", after.unwrap_or_default());
     }
-    match ADVICE.iter().find(|(error, _)| text.ends_with(error)) {
+    // Details may follow, but no advice of the message's own.
+    let is_last = |at: usize| !text.get(at..).unwrap_or_default().contains('(');
+    match ADVICE.iter().find(|(error, _)| text.rfind(error).is_some_and(is_last)) {
         Some((_, advice)) => format!("{text} ({advice})"),
         None => text,
     }

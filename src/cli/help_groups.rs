@@ -29,6 +29,7 @@ const MEMBERS: [(&str, &[&str]); 6] = [
             "hook_udp",
             "ports",
             "top_ports",
+            "exclude_ports",
             "family",
             "input",
             "exclude",
@@ -168,7 +169,7 @@ fn main_group(command: &str) -> Option<&'static str> {
         "completions" | "man" => Some(OUTPUT),
         "inventory" | "serve" | "fleet" => Some(INVENTORY),
         // Of the scan's modes, too, below `scan` and below commands of the fleet.
-        "guard" | "replay" | "scan" | "all" | "connect" | "ssh" | "greeting" | "tls" | "https" | "http" => {
+        "guard" | "replay" | "scan" | "any" | "connect" | "ssh" | "greeting" | "tls" | "https" | "http" => {
             Some(ADVANCED)
         }
         _ => None,
@@ -184,8 +185,13 @@ pub(super) fn arrange(program: Command) -> Command {
 fn arrange_in(command: Command, outer: &'static str) -> Command {
     let main = main_group(command.get_name()).unwrap_or(outer);
     let is_long = command.get_arguments().count() > FEW;
-    let mut arguments: Vec<Arg> =
-        command.get_arguments().cloned().map(|argument| with_group(argument, main, is_long)).collect();
+    // With `tunnel --guard`, the guard's help shows the guard's flags.
+    let hides_listed = command.get_name() == "tunnel";
+    let mut arguments: Vec<Arg> = command
+        .get_arguments()
+        .cloned()
+        .map(|argument| with_group(argument, main, is_long, hides_listed))
+        .collect();
     // The order of positional arguments is their meaning, so it must not depend on groups.
     let positionals = arguments.iter_mut().filter(|argument| argument.is_positional());
     for (at, argument) in positionals.enumerate() {
@@ -209,7 +215,7 @@ fn with_help(command: Command) -> Command {
     command.disable_help_flag(true).disable_version_flag(true).arg(help).arg(version)
 }
 
-fn with_group(argument: Arg, main: &'static str, is_long: bool) -> Arg {
+fn with_group(argument: Arg, main: &'static str, is_long: bool, hides_listed: bool) -> Arg {
     let id = argument.get_id().clone();
     let is_member = |members: &[&str]| members.contains(&id.as_str());
     let listed = MEMBERS.iter().find(|(_, members)| is_member(members)).map(|(group, _)| *group);
@@ -219,7 +225,9 @@ fn with_group(argument: Arg, main: &'static str, is_long: bool) -> Arg {
         None if main == ADVANCED && is_member(&USUAL) => TRAFFIC,
         None => main,
     };
-    with_short_help(argument).help_heading(group).hide_short_help(is_long && !is_member(&USUAL))
+    with_short_help(argument)
+        .help_heading(group)
+        .hide_short_help(is_long && (!is_member(&USUAL) || (hides_listed && listed.is_some())))
 }
 
 /// Leaves the first sentence to the short help, unless a text for it was written.

@@ -152,7 +152,7 @@ pub(super) fn is_url(text: &str) -> bool {
 /// True for what is meant as a URL and is none, such as `postgres:/host`: it must not become a file's name.
 pub(super) fn is_broken_url(text: &str) -> bool {
     let scheme = |scheme: &&str| text.starts_with(scheme.trim_end_matches('/'));
-    SCHEMES.iter().any(|known| scheme(known)) || text.contains("://")
+    SCHEMES.iter().any(scheme) || text.contains("://")
 }
 
 /// Returns a word of a command line as others may see it: without the password of a URL.

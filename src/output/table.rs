@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
 use crate::event::{
-    AlertFacts, ApplicationFacts, ConnectFacts, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
-    TlsFacts,
+    AlertFacts, ApplicationFacts, ConnectFacts, Event, EventKind, HttpFacts, OtherFacts, PortState,
+    ProductFacts, Side, TlsFacts,
 };
 
 use super::evidence::MatchedField;
@@ -65,6 +65,9 @@ impl TableFormat {
         match within.or(finding.said.first()) {
             Some(ApplicationFacts::Http(facts)) => write!(out, "{}", HttpCell(facts))?,
             Some(ApplicationFacts::Tls(facts)) => write!(out, "{}", TlsCell(facts))?,
+            Some(ApplicationFacts::Other(facts)) => {
+                write!(out, "{}  {}", facts.name, OtherFacts::text(&facts.server))?;
+            }
             Some(said) => write!(out, "{}", EscapedText(&said.summary().banner.unwrap_or_default()))?,
             None => write!(out, "{}", ConnectCell(finding.connect))?,
         }

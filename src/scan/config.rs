@@ -97,8 +97,8 @@ pub enum ProbeOptions {
     Tls(TlsOptions),
     /// HTTP requests within TLS.
     Https(HttpOptions, TlsOptions),
-    /// SSH identification at port 22, HTTP requests at all others, within TLS at its usual ports.
-    Usual(SshOptions, HttpOptions, TlsOptions),
+    /// Any protocol: it is recognized, and gets its own probe, within TLS, too.
+    Any(SshOptions, HttpOptions, TlsOptions),
 }
 
 impl ProbeOptions {
@@ -108,7 +108,7 @@ impl ProbeOptions {
     /// clients that send too early (Postfix's `postscreen_greet_wait`).
     pub const fn patience(&self) -> (Duration, Duration) {
         match self {
-            Self::Greeting { .. } | Self::Tls(TlsOptions { starttls: Some(_), .. }) => {
+            Self::Greeting { .. } | Self::Any(..) | Self::Tls(TlsOptions { starttls: Some(_), .. }) => {
                 (Duration::from_secs(8), Duration::from_secs(30))
             }
             _ => (Duration::from_secs(2), Duration::from_secs(10)),

@@ -105,9 +105,6 @@ pub enum ScanError {
     Panicked,
 }
 
-/// Usual port of SSH.
-const SSH_PORT: u16 = 22;
-
 /// Runs a scan with one thread for each pair of `parts`, which share the window. Returns when every target is
 /// accounted for, or soon after [`ScannerConfig::stop`] was set.
 ///
@@ -143,17 +140,12 @@ where
                 probe::TlsProbe::new(within(), judge.clone(), Arc::clone(&offer), tls)
             })
         }
-        ProbeOptions::Usual(ssh, options, tls) => {
+        ProbeOptions::Any(ssh, options, tls) => {
             let offer = tls::client_config()?;
-            run_probe(config, parts, || probe::ProbeByPort {
-                port: SSH_PORT,
-                first: probe::SshProbe::new(judge.clone(), *ssh),
-                other: probe::TlsProbe::new(
-                    http(config, options, &judge),
-                    judge.clone(),
-                    Arc::clone(&offer),
-                    tls,
-                ),
+            run_probe(config, parts, || {
+                let ssh = probe::SshProbe::new(judge.clone(), *ssh);
+                let any = probe::AnyProbe::new(judge.clone(), ssh, http(config, options, &judge));
+                probe::TlsProbe::new(any, judge.clone(), Arc::clone(&offer), tls)
             })
         }
     }

@@ -9,12 +9,12 @@ use super::Target;
 use super::probe::ProbeContext;
 use crate::banner::disclosure::DisclosureLimits;
 use crate::banner::{
-    Anomaly, Banner, GreetingBanner, KnownLines, RequestHead, ResponseHead, SshBanner, TlsBanner,
+    Anomaly, Banner, GreetingBanner, KnownLines, OtherBanner, RequestHead, ResponseHead, SshBanner, TlsBanner,
 };
 use crate::event::{
     AlertFacts, AnomalyFacts, ApplicationFacts, Endpoint, Event, EventKind, EventSource, FlowContext,
-    FlowEndpoints, GreetingFacts, HostKey, HttpFacts, ProductFacts, Protocol, RuleAction, Side, SshFacts,
-    SshSide, TlsFacts, TransportProtocol,
+    FlowEndpoints, GreetingFacts, HostKey, HttpFacts, OtherFacts, ProductFacts, Protocol, RuleAction, Side,
+    SshFacts, SshSide, TlsFacts, TransportProtocol,
 };
 use crate::rules::fingerprint::FingerprintSet;
 use crate::rules::{AlertContext, BannerContext, Rule, RuleMatch, RuleSet};
@@ -126,6 +126,23 @@ impl ResponseMatcher {
         for matched in self.effective(&Banner::Greeting(*banner), &context(scene.target, product, None)) {
             let facts = alert(&matched, product, (banner.line(), &self.disclosure), said.clone());
             report(scene, said.protocol(), None, Arc::new(facts));
+        }
+    }
+
+    /// Reports the first bytes of a server whose protocol is only named, and the rules that match them.
+    pub(super) fn other(&self, octets: &[u8], scene: &mut ProbeContext<'_>) {
+        let banner = OtherBanner::settled(Side::Server, octets);
+        let facts = OtherFacts {
+            name: banner.name(),
+            from: Some(Side::Server),
+            client: Vec::new(),
+            server: banner.first.iter().copied().take(OtherFacts::TOLD).collect(),
+        };
+        let said = ApplicationFacts::Other(Arc::new(facts));
+        emit(scene, Protocol::Other, None, EventKind::Application(said.clone()));
+        for matched in self.effective(&Banner::Other(banner), &context(scene.target, None, None)) {
+            let facts = alert(&matched, None, (banner.line(), &self.disclosure), said.clone());
+            report(scene, Protocol::Other, None, Arc::new(facts));
         }
     }
 

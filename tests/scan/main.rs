@@ -1,5 +1,6 @@
 //! Scans of real and scripted servers.
 
+mod any;
 mod findings;
 mod greetings;
 mod network;

@@ -36,6 +36,7 @@ const TARGETS: &[Usage] = &[
     ("scan connect 192.0.2.1", 2, &["a target has no port: pass --ports"]),
     ("scan ssh 192.0.2.1 -p 0", 2, &["--ports", "`0` is not a port from 1 to 65535"]),
     ("scan ssh 192.0.2.1 -p 80-22", 2, &["the range of ports is reversed: `80-22`"]),
+    ("scan ssh 192.0.2.1 --exclude-ports 1-100", 2, &["--exclude-ports: no port is left of 22"]),
     ("scan ssh 192.0.2.1 --top-ports 5000", 2, &["--top-ports", "from 1 to 1000", "-p -"]),
     (
         "scan ssh 192.0.2.1 --top-ports 5 -p 22",
@@ -179,7 +180,11 @@ const OF_NOBODY: &[Usage] = &[
     ("replay secret.toml", 2, &["secret.toml: Permission denied", "run it as root"]),
     ("scan ssh -i secret.toml", 2, &["-i secret.toml: Permission denied", "run it as root"]),
     ("guard --config secret.toml", 2, &["cannot read secret.toml: Permission denied", "run it as root"]),
-    ("inventory list --inventory secret.toml", 2, &["secret.toml: Permission denied", "run it as root"]),
+    (
+        "inventory list --inventory secret.toml",
+        2,
+        &["secret.toml: unable to open", "that this user may read"],
+    ),
 ];
 
 /// Writes the files that the usages name.

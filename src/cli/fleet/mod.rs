@@ -62,8 +62,9 @@ enum FleetCommand {
     Rules(Box<rules::FleetRulesArgs>),
     /// Merge the batches of sensors into the inventory, as workers do besides their scans.
     Merge(init::MergeArgs),
-    /// Submit a scan to the workers. It takes the flags of `scan`, is split into shards, and its number is
-    /// printed.
+    /// Submit a scan to the workers, and print its number.
+    ///
+    /// It takes the flags of `scan`, and is split into shards.
     Submit(SubmitArgs),
     /// Scan shards, and write their results into the database.
     Worker(worker::WorkerArgs),
@@ -179,8 +180,9 @@ Example:
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct DatabaseFlag {
-    /// Database of the fleet: an SQLite file, or a URL (`postgresql://user@host/database?sslmode=verify-full`)
-    /// with the password in PGPASSWORD. You can also name it in the environment variable `BANNERWALL_DATABASE`.
+    /// Database of the fleet: an SQLite file, or a URL
+    /// (`postgresql://user@host/database?sslmode=verify-full`) with the password in PGPASSWORD. You can also
+    /// name it in the environment variable `BANNERWALL_DATABASE`.
     #[arg(long = "database", value_name = "FILE|URL", env = "BANNERWALL_DATABASE", hide_env = true,
           value_parser = inventory_place())]
     place: DatabaseLocation,
@@ -189,10 +191,8 @@ struct DatabaseFlag {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall fleet submit connect 192.0.2.0/24 -p 22,80 --database postgresql://ann@db/net
-  bannerwall fleet submit ssh -i networks.txt --exclude 192.0.2.0/28 --rate 20000 \\
-      --network-rate 198.51.100.0/24=100 \\
-      --not-at '* 8-17 * * 1-5 Europe/Berlin' \\
-      --database postgresql://ann@db/net")]
+  bannerwall fleet submit ssh -i networks.txt --network-rate 198.51.100.0/24=100 \\
+      --not-at '* 8-17 * * 1-5 Europe/Berlin' --database postgresql://ann@db/net")]
 struct SubmitArgs {
     #[command(flatten)]
     how: FleetScanFlags,
@@ -221,15 +221,15 @@ struct ScheduleArgs {
 /// Flags of a fleet's scan, in addition to those of `scan`.
 #[derive(Debug, Args)]
 struct FleetScanFlags {
-    /// Database of the fleet: an SQLite file, or a URL (`postgresql://user@host/database?sslmode=verify-full`)
-    /// with the password in PGPASSWORD.
+    /// Database of the fleet: an SQLite file, or a URL
+    /// (`postgresql://user@host/database?sslmode=verify-full`) with the password in PGPASSWORD.
     #[arg(long, global = true, value_name = "FILE|URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<DatabaseLocation>,
     /// Targets in a shard, the unit of work of a worker.
     #[arg(long, global = true, value_name = "N", default_value_t = SHARD, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=LARGEST_SHARD))]
     shard_targets: u64,
-    /// Failures of a shard without progress before it is parked with its error.
+    /// Failures of a shard in a row before it is parked with its error.
     #[arg(long, global = true, value_name = "N", default_value_t = 3, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     attempts: u64,

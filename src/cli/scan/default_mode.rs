@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-/// Adds the mode `all` to a `scan` without a mode.
+/// Adds the mode `any` to a `scan` without a mode.
 pub(in crate::cli) fn with_mode(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let scan = behind_global_flags(&arguments, 1);
     if arguments.get(scan).is_none_or(|word| word != "scan") {
@@ -13,7 +13,7 @@ pub(in crate::cli) fn with_mode(mut arguments: Vec<OsString>) -> Vec<OsString> {
     // A first word of letters is a mode, or a misspelled one, which clap reports.
     let is_mode = word != "localhost" && word.chars().all(|character| character.is_ascii_alphabetic());
     if !is_mode && !["-h", "--help", "-V", "--version"].contains(&&*word) {
-        arguments.insert(at, OsString::from("all"));
+        arguments.insert(at, OsString::from("any"));
     }
     arguments
 }
@@ -41,13 +41,13 @@ mod tests {
     #[test]
     fn a_scan_without_a_mode_asks_for_the_usual_protocols() {
         for (given, filled) in [
-            ("scan 192.0.2.1", "scan all 192.0.2.1"),
-            ("--config c.toml scan 192.0.2.1 -v", "--config c.toml scan all 192.0.2.1 -v"),
-            ("--config=c.toml -vq scan -q 192.0.2.1", "--config=c.toml -vq scan -q all 192.0.2.1"),
-            ("scan --config c.toml 192.0.2.1", "scan --config c.toml all 192.0.2.1"),
-            ("scan --format json -p- localhost", "scan all --format json -p- localhost"),
-            ("scan -i -", "scan all -i -"),
-            ("scan localhost", "scan all localhost"),
+            ("scan 192.0.2.1", "scan any 192.0.2.1"),
+            ("--config c.toml scan 192.0.2.1 -v", "--config c.toml scan any 192.0.2.1 -v"),
+            ("--config=c.toml -vq scan -q 192.0.2.1", "--config=c.toml -vq scan -q any 192.0.2.1"),
+            ("scan --config c.toml 192.0.2.1", "scan --config c.toml any 192.0.2.1"),
+            ("scan --format json -p- localhost", "scan any --format json -p- localhost"),
+            ("scan -i -", "scan any -i -"),
+            ("scan localhost", "scan any localhost"),
             ("scan ssh 192.0.2.1", "scan ssh 192.0.2.1"),
             ("scan sssh 192.0.2.1", "scan sssh 192.0.2.1"),
             ("scan -h", "scan -h"),

@@ -27,9 +27,10 @@ use crate::scan::targets::{SkippedReserved, TargetCounts};
 use crate::serve::ScanPreparer;
 
 /// Flags that an order can hold, by their ids.
-const HELD: [&str; 28] = [
+const HELD: [&str; 29] = [
     "ports",
     "top_ports",
+    "exclude_ports",
     "matches",
     "max_bytes",
     "hassh",

@@ -16,6 +16,7 @@ pub(super) use resume::fill;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
 use regex::bytes::Regex;
 
@@ -50,7 +51,7 @@ const HTTPS: u16 = 443;
        bannerwall scan <MODE> [FLAGS] TARGET...",
     subcommand_value_name = "MODE",
     after_help = "Examples:
-  bannerwall scan 192.0.2.0/24
+  bannerwall scan 192.0.2.0/24 --top-ports 100
   bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010
   bannerwall scan ssh 192.0.2.0/24
   bannerwall scan http 192.0.2.0/24 -p 80,8080 --path / --path /server-status
@@ -64,14 +65,13 @@ pub(super) struct ScanArgs {
 
 #[derive(Debug, Subcommand)]
 enum ScanMode {
-    /// Ask for SSH, HTTP and TLS at their usual ports. `scan TARGET` without a mode does this.
+    /// Recognize servers of any protocol, also within TLS. `scan TARGET` without a mode does this.
     #[command(
         args_override_self = true,
-        after_help = "Examples:\n  bannerwall scan 192.0.2.0/24\n  bannerwall scan all 192.0.2.0/24 -p 22,80,443,8080,8443 --inventory net.db"
+        after_help = "Examples:\n  bannerwall scan 192.0.2.0/24\n  bannerwall scan any 192.0.2.7 -p -\n  bannerwall scan 192.0.2.0/24 --top-ports 100 --inventory net.db"
     )]
-    All {
-        /// Ports and ranges of ports. Port 22 gets SSH. All others get HTTP, within TLS at ports that are
-        /// usual for it.
+    Any {
+        /// Ports and ranges of ports; `-` is all of them.
         #[arg(short, long, value_name = "PORTS", default_value = "22,80,443")]
         ports: PortSet,
         #[command(flatten)]
@@ -121,7 +121,7 @@ enum ScanMode {
         #[command(flatten)]
         common: CommonScanFlags,
     },
-    /// Read the greetings of mail and file servers (SMTP, FTP, POP3, IMAP), and match them against the rules.
+    /// Read the greetings of SMTP, FTP, POP3 and IMAP servers.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan greeting 192.0.2.0/24\n  bannerwall scan greeting 192.0.2.0/24 --protocol smtp -p 25,587,2526 --match Exim"
@@ -139,7 +139,7 @@ enum ScanMode {
         #[command(flatten)]
         common: CommonScanFlags,
     },
-    /// Complete TLS handshakes, and match versions, cipher suites and certificates against the rules.
+    /// Complete TLS handshakes, and match what servers choose against the rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan tls 192.0.2.0/24 -p 443,8443\n  bannerwall scan tls mail.example.org --starttls smtp --format json\n  bannerwall scan tls 192.0.2.7 --sni www.example.org --ca authority.pem"
@@ -219,6 +219,9 @@ struct CommonScanFlags {
     /// Ask at the N most usual ports of servers, instead of --ports (at most 1000).
     #[arg(long, value_name = "N", conflicts_with = "ports", value_parser = PortSet::most_usual)]
     top_ports: Option<PortSet>,
+    /// Leave out these ports and ranges of ports. Targets with a port of their own stay.
+    #[arg(long, value_name = "PORTS")]
+    exclude_ports: Option<PortSet>,
     /// Read targets from a file, `-` for standard input. Results of `scan`, nmap (grepable), masscan, naabu
     /// and httpx work as they are: their open TCP ports become the targets.
     #[arg(short, long, value_name = "FILE")]
@@ -241,10 +244,10 @@ struct CommonScanFlags {
     /// Timeout of a connection attempt.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     connect_timeout: Duration,
-    /// Timeout of a silent open target [default: 2s, 8s for greetings and --starttls].
+    /// Timeout of a silent open target [default: 2s, 8s for `any`, greetings and --starttls].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     read_timeout: Option<Duration>,
-    /// Timeout of a target in total [default: 10s, 30s for greetings and --starttls].
+    /// Timeout of a target in total [default: 10s, 30s for `any`, greetings and --starttls].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     total_timeout: Option<Duration>,
     /// Retries of a target that does not accept in time [default: up to three, but only while connection
@@ -330,7 +333,7 @@ impl ScanMode {
     /// Returns the flags that all modes share.
     fn common(&self) -> &CommonScanFlags {
         match self {
-            Self::All { common, .. }
+            Self::Any { common, .. }
             | Self::Connect { common, .. }
             | Self::Ssh { common, .. }
             | Self::Greeting { common, .. }
@@ -348,7 +351,7 @@ pub(super) fn run(arguments: &ScanArgs, global: &GlobalFlags) -> Result<CliExitC
 
 fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValues<'a>, CommandFailure> {
     let mut values = match mode {
-        ScanMode::All { ports, tls, common } => usual(ports, tls, common, global)?,
+        ScanMode::Any { ports, tls, common } => any(ports, tls, common, global)?,
         ScanMode::Connect { ports, common } => ModeFlagValues {
             name: "connect",
             ports: ports.clone().unwrap_or_else(|| PortSet::from_iter([])),
@@ -405,22 +408,32 @@ fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValue
     if let Some(ports) = &values.common.top_ports {
         values.ports = ports.clone();
     }
+    if let Some(excluded) = &values.common.exclude_ports {
+        let ports = values.ports.without(excluded);
+        if ports.count() == 0 && values.ports.count() > 0 {
+            return Err(CommandFailure::Usage(anyhow!(
+                "--exclude-ports: no port is left of {}",
+                values.ports
+            )));
+        }
+        values.ports = ports;
+    }
     Ok(values)
 }
 
-/// Returns the request of a scan of all usual protocols.
-fn usual<'a>(
+/// Returns the request of a scan of any protocol.
+fn any<'a>(
     ports: &PortSet,
     tls: &TlsArgs,
     common: &'a CommonScanFlags,
     global: &GlobalFlags,
 ) -> Result<ModeFlagValues<'a>, CommandFailure> {
     let ssh = SshOptions { byte_limit: octets(SSH_BYTES), hassh: false, host_key: false };
-    let options = tls.options(http::https_protocols(&[]), TlsTargets::UsualPorts, None, global)?;
+    let options = tls.options(http::https_protocols(&[]), TlsTargets::AnyProtocol, None, global)?;
     Ok(ModeFlagValues {
-        name: "all",
+        name: "any",
         ports: ports.clone(),
-        probe: ProbeOptions::Usual(ssh, HttpOptions::default(), options),
+        probe: ProbeOptions::Any(ssh, HttpOptions::default(), options),
         patterns: Vec::new(),
         own: tls.own().into(),
         common,

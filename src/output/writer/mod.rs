@@ -42,7 +42,8 @@ pub struct WriteReport {
     pub first_error: Option<io::Error>,
 }
 
-/// The writer's thread; it must be finished at the end of the run. Its counters are those of its first output.
+/// The writer's thread; it must be finished at the end of the run. Its counters are those of its first
+/// output.
 #[derive(Debug)]
 pub struct OutputWriter(ConsumerThread<Vec<EventWriter>>);
 

@@ -4,14 +4,14 @@
 //! and follows its decision. A target is a *session*, which may have several connections, one after the other
 //! or at once; most have one.
 
-mod by_port;
+mod any;
 mod connect;
 mod greeting;
 mod http;
 mod ssh;
 mod tls;
 
-pub(super) use by_port::ProbeByPort;
+pub(super) use any::AnyProbe;
 pub(super) use connect::ConnectProbe;
 pub(super) use greeting::GreetingProbe;
 pub(super) use http::HttpProbe;
@@ -20,6 +20,7 @@ pub(super) use tls::TlsProbe;
 
 use super::{ExchangeOutcome, Target};
 use crate::event::{EventSink, Timestamp};
+use crate::terms::GreetingProtocol;
 
 /// One scan mode.
 pub(super) trait Probe {
@@ -84,6 +85,11 @@ pub(super) trait Probe {
     /// Handles a completed TLS handshake with its application protocol, before the first connection opens.
     fn negotiated(&mut self, _session: &mut Self::Session, _target: &Target, _protocol: Option<&[u8]>) {}
 
+    /// Takes the layer of TLS in which the target may continue, once its exchange is over.
+    fn take_tls_layer(&self, _session: &mut Self::Session) -> Option<TlsLayer> {
+        None
+    }
+
     /// True if a target got a request and answered nothing.
     fn is_unanswered(&self, _session: &Self::Session) -> bool {
         false
@@ -130,6 +136,15 @@ pub(super) trait Probe {
 
     /// Returns the result of the exchange and its first bytes, once the session is over.
     fn result<'s>(&self, session: &'s Self::Session) -> (ExchangeOutcome, &'s [u8]);
+}
+
+/// Beginning of TLS on a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TlsLayer {
+    /// With the first byte.
+    Whole,
+    /// With a command of this protocol.
+    Upgrade(GreetingProtocol),
 }
 
 /// Decision about a connection.

@@ -66,7 +66,7 @@ pub fn config_of(options: &ScanOptions, targets: u64) -> Result<ScannerConfig, S
 
 /// Returns the limit of concurrent connections to one target.
 fn connections_each(probe: &ProbeOptions) -> u64 {
-    let (ProbeOptions::Http(options) | ProbeOptions::Https(options, _) | ProbeOptions::Usual(_, options, _)) =
+    let (ProbeOptions::Http(options) | ProbeOptions::Https(options, _) | ProbeOptions::Any(_, options, _)) =
         probe
     else {
         return 1;

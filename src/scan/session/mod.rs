@@ -292,7 +292,7 @@ pub fn targets(options: &ScanOptions, onlooker: &mut impl ScanObserver) -> Resul
 pub fn asks_each_name(probe: &ProbeOptions) -> bool {
     matches!(
         probe,
-        ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_) | ProbeOptions::Usual(..)
+        ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_) | ProbeOptions::Any(..)
     )
 }
 

@@ -30,6 +30,11 @@ impl PortSet {
         })
     }
 
+    /// Returns the ports that are not in `other`.
+    pub fn without(&self, other: &Self) -> Self {
+        Self(self.0.without(&other.0))
+    }
+
     /// Returns the number of ports.
     pub fn count(&self) -> usize {
         usize::try_from(self.0.count()).unwrap_or(usize::MAX)
@@ -78,6 +83,8 @@ mod tests {
         assert_eq!(PortSet::most_usual("3"), "22,80,443".parse());
         assert_eq!(PortSet::most_usual("1000").map(|ports| ports.count()), Ok(1000));
         assert!(["0", "1001", "-1", "", "ten"].iter().all(|text| PortSet::most_usual(text).is_err()));
+        let ports: PortSet = "1-9".parse().expect("ports");
+        assert_eq!("1-9,12".parse::<PortSet>().map(|all| all.without(&ports)), "12".parse());
         assert_eq!("-".parse::<PortSet>().map(|ports| ports.count()), Ok(65535));
     }
 }

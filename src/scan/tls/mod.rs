@@ -28,6 +28,8 @@ pub enum TlsTargets {
     All,
     /// Targets with a usual TLS port; others, and those without TLS after all, get none.
     UsualPorts,
+    /// Targets with a usual TLS port of any protocol, and others if they say nothing without TLS.
+    AnyProtocol,
 }
 
 impl TlsTargets {
@@ -36,9 +38,17 @@ impl TlsTargets {
     const PORTS: [u16; 15] =
         [443, 981, 1311, 2083, 2087, 2096, 4443, 5986, 6443, 7443, 8006, 8443, 8834, 9443, 10_250];
 
+    /// Usual ports of other protocols within TLS: IANA's registry, and those of Docker and `MQTT`.
+    const OTHER_PORTS: [u16; 17] =
+        [465, 563, 636, 853, 989, 990, 992, 993, 994, 995, 2376, 3269, 5061, 5223, 5671, 6514, 6697];
+
     /// True if servers at `port` get a TLS handshake first.
     pub(super) fn includes(self, port: u16) -> bool {
-        self == Self::All || Self::PORTS.contains(&port)
+        match self {
+            Self::All => true,
+            Self::UsualPorts => Self::PORTS.contains(&port),
+            Self::AnyProtocol => Self::PORTS.contains(&port) || Self::OTHER_PORTS.contains(&port),
+        }
     }
 }
 

@@ -112,6 +112,13 @@ impl HttpProbe {
         }
     }
 
+    /// Writes the first request, as a question to a server that may not speak HTTP.
+    pub(in super::super) fn write_first(&self, host: &HttpHost, out: &mut Vec<u8>) {
+        if let Some(request) = self.plan.get(0) {
+            request.write(&host.name, out);
+        }
+    }
+
     /// Puts requests on a connection.
     fn fill(&self, host: &mut HttpHost, talk: &mut HttpConnection, out: &mut Vec<u8>) {
         let (asker, name) = (&mut host.asker, &host.name);

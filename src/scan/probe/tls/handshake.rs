@@ -110,7 +110,7 @@ impl<P: Probe> TlsProbe<P> {
             }
             if !channel.is_open && !tls.connection.is_handshaking() {
                 self.secured(session, channel, scene);
-                if !P::TALKS {
+                if !Self::goes_within(session) {
                     return ProbeStep::Close;
                 }
                 self.begin_within(session, channel, scene);
@@ -145,7 +145,12 @@ impl<P: Probe> TlsProbe<P> {
         let mut facts = std::mem::take(&mut tls.hearing.facts);
         let alpn = tls.connection.alpn_protocol();
         session.has_chosen = alpn.is_some();
-        self.inner.negotiated(&mut session.inner, scene.target, alpn);
+        if Self::goes_within(session) {
+            if session.is_second {
+                self.inner.begin(&mut session.inner, scene.target);
+            }
+            self.inner.negotiated(&mut session.inner, scene.target, alpn);
+        }
         let server = facts.server.get_or_insert_default();
         server.alpn = alpn.map(|name| String::from_utf8_lossy(name).into_owned());
         if let Some(chain) = tls.connection.peer_certificates() {

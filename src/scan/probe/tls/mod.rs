@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection};
 use super::super::response_matcher::ResponseMatcher;
 use super::super::tls::{ChainVerifier, TlsOptions, TlsTargets};
 use super::super::{ExchangeOutcome, Target};
-use super::{CloseReason, Probe, ProbeContext, ProbeStep};
+use super::{CloseReason, Probe, ProbeContext, ProbeStep, TlsLayer};
 use crate::event::{Timestamp, TlsFacts};
 use crate::terms::{AlertCode, GreetingProtocol};
 use record_reader::TlsRecordReader;
@@ -53,6 +53,12 @@ pub(in super::super) struct TlsSession<S> {
     said: Vec<u8>,
     /// True if the exchange has no TLS.
     is_plain: bool,
+    /// True once a handshake was tried, or is under way.
+    is_tried: bool,
+    /// True if TLS follows an exchange without it.
+    is_second: bool,
+    /// Protocol that upgrades the connections to TLS.
+    upgrade: Option<GreetingProtocol>,
     /// True once a handshake has completed.
     is_secured: bool,
     /// True if the server chose an application protocol.
@@ -108,6 +114,9 @@ impl<S: Default> Default for TlsSession<S> {
             name: None,
             said: Vec::new(),
             is_plain: false,
+            is_tried: false,
+            is_second: false,
+            upgrade: None,
             is_secured: false,
             has_chosen: false,
             hello: ClientHelloKind::default(),
@@ -142,6 +151,23 @@ impl<P: Probe> TlsProbe<P> {
     }
 }
 
+impl<P: Probe> TlsProbe<P> {
+    /// True if the inner probe continues within TLS. After an upgrade it has read its greeting already.
+    fn goes_within(session: &TlsSession<P::Session>) -> bool {
+        P::TALKS && session.upgrade.is_none()
+    }
+
+    /// Continues within TLS after an exchange without it, if the inner probe expects that to help.
+    fn continue_within(&self, session: &mut TlsSession<P::Session>) {
+        let layer = self.inner.take_tls_layer(&mut session.inner);
+        let Some(layer) = layer.filter(|_| !session.is_tried) else { return };
+        (session.is_tried, session.is_second, session.is_plain) = (true, true, false);
+        if let TlsLayer::Upgrade(protocol) = layer {
+            (session.upgrade, session.is_greeted) = (Some(protocol), true);
+        }
+    }
+}
+
 /// True if an exchange ended like one with a server that does not expect TLS.
 fn may_be_plain(ended: ExchangeOutcome) -> bool {
     matches!(
@@ -171,6 +197,7 @@ impl<P: Probe> Probe for TlsProbe<P> {
         (session.is_secured, session.is_told, session.is_greeted) = (false, false, false);
         (session.has_chosen, session.hello) = (false, ClientHelloKind::default());
         session.is_plain = !self.with.includes(target.address.port());
+        (session.is_tried, session.is_second, session.upgrade) = (!session.is_plain, false, self.starttls);
     }
 
     /// Sends nothing before the connection is accepted: computing a hello costs more than all the rest.
@@ -199,7 +226,7 @@ impl<P: Probe> Probe for TlsProbe<P> {
         if session.is_plain {
             return self.inner.accepted(&mut session.inner, &mut channel.inner, now, out);
         }
-        match self.starttls {
+        match session.upgrade {
             Some(protocol) => channel.upgrade = Some(StarttlsUpgrade::new(protocol)),
             None => self.greet(session, channel, out),
         }
@@ -241,6 +268,21 @@ impl<P: Probe> Probe for TlsProbe<P> {
         match &channel.tls {
             Some(tls) if tls.is_refused && tls.hearing.is_over() => ProbeStep::Close,
             _ => ProbeStep::More,
+        }
+    }
+
+    fn is_nudged(&self) -> bool {
+        self.inner.is_nudged()
+    }
+
+    fn on_idle(
+        &mut self,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
+        out: &mut Vec<u8>,
+    ) {
+        if session.is_plain {
+            self.inner.on_idle(&mut session.inner, &mut channel.inner, out);
         }
     }
 
@@ -287,13 +329,14 @@ impl<P: Probe> Probe for TlsProbe<P> {
         scene: &mut ProbeContext<'_>,
     ) {
         if session.is_plain {
-            return self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
+            self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
+            return self.continue_within(session);
         }
         let tls = channel.tls.take();
         let how = channel.ended.filter(|_| how == CloseReason::Here).unwrap_or(how);
         if session.is_secured {
             self.tell(session, scene);
-            if !P::TALKS {
+            if !Self::goes_within(session) {
                 return;
             }
             if !channel.is_open {
@@ -342,7 +385,7 @@ impl<P: Probe> Probe for TlsProbe<P> {
     fn wanted(&self, session: &TlsSession<P::Session>) -> usize {
         match (session.is_secured, session.ended) {
             _ if session.is_plain => self.inner.wanted(&session.inner),
-            (true, _) if P::TALKS => self.inner.wanted(&session.inner),
+            (true, _) if Self::goes_within(session) => self.inner.wanted(&session.inner),
             (true, _) | (_, Some(_)) => 0,
             // One connection, until TLS is confirmed.
             (false, None) => 1,

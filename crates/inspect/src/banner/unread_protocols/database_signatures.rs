@@ -48,7 +48,14 @@ pub(super) fn redis_client(start: &mut FirstBytesCursor<'_>) -> Look {
 
 /// The same protocol: an answer to a `PING`, or an error that only this server spells like this.
 pub(super) fn redis_server(start: &mut FirstBytesCursor<'_>) -> Look {
-    start.any_of(&[b"+PONG\r\n", b"-NOAUTH ", b"-DENIED ", b"-ERR unknown command", b"-LOADING "])
+    start.any_of(&[
+        b"+PONG\r\n",
+        b"-NOAUTH ",
+        b"-DENIED ",
+        b"-ERR unknown command",
+        b"-ERR wrong number of",
+        b"-LOADING ",
+    ])
 }
 
 /// memcached's protocol.txt and protocol-binary: commands in lines, or a header of a request.
