@@ -65,7 +65,7 @@ mod tests {
         let line = "192.0.2.7:22  ssh  SSH-2.0-OpenSSH_9.2p1 a banner that is long and has many words\n";
         assert_eq!(
             wrap(line, 50),
-            "192.0.2.7:22  ssh  SSH-2.0-OpenSSH_9.2p1 a banner\n                   that is long and has many\n                   words\n"
+            "192.0.2.7:22  ssh  SSH-2.0-OpenSSH_9.2p1 a banner\n                   that is long and has many words\n"
         );
         assert_eq!(wrap("fault: one two three\n", 14), "fault: one two\n    three\n");
         assert_eq!(wrap("short\nlines\n", 14), "short\nlines\n");

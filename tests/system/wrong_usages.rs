@@ -145,7 +145,7 @@ const GUARDS: &[Usage] = &[
     (
         "guard --rules rule.toml --inventory net.db --serve 0.0.0.0:1",
         2,
-        &["--serve-token-file or --serve-htpasswd"],
+        &["pass --serve-token-file, or --serve-web-config"],
     ),
     (
         "guard --rules rule.toml --metrics 192.0.2.9:9464",
@@ -164,7 +164,7 @@ const GUARDS: &[Usage] = &[
     (
         "serve --inventory net.db --listen 192.0.2.1:80",
         2,
-        &["--listen 192.0.2.1:80", "--token-file or --htpasswd"],
+        &["--listen 192.0.2.1:80", "pass --token-file, or --web-config"],
     ),
     ("serve --inventory net.db --scan-allow 192.0.2", 2, &["--scan-allow", "as in 192.0.2.0/24"]),
     ("serve --inventory net.db --listen 127.0.0.1:9999", 2, &["127.0.0.1:9999", "choose another port"]),

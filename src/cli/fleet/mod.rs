@@ -229,7 +229,7 @@ struct FleetScanFlags {
     #[arg(long, global = true, value_name = "N", default_value_t = SHARD, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=LARGEST_SHARD))]
     shard_targets: u64,
-    /// Failures of a shard in a row before it is parked with its error.
+    /// Failures of a shard in a row before it is parked.
     #[arg(long, global = true, value_name = "N", default_value_t = 3, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     attempts: u64,

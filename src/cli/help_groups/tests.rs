@@ -11,7 +11,7 @@ const SCREEN: usize = 40;
 const WIDTH: usize = 100;
 
 /// Commands with two uses of a flag's name.
-const AMBIGUOUS: [&str; 6] = ["protocol", "paths", "files", "local", "from", "key"];
+const AMBIGUOUS: [&str; 8] = ["protocol", "paths", "files", "local", "from", "key", "number", "since"];
 
 /// Returns every command with its name in full, built as for a run.
 fn commands() -> Vec<(String, Command)> {

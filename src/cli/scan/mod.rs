@@ -65,7 +65,7 @@ pub(super) struct ScanArgs {
 
 #[derive(Debug, Subcommand)]
 enum ScanMode {
-    /// Recognize servers of any protocol, also within TLS. `scan TARGET` without a mode does this.
+    /// Recognize servers of any protocol, also within TLS; `scan TARGET` does this.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan 192.0.2.0/24\n  bannerwall scan any 192.0.2.7 -p -\n  bannerwall scan 192.0.2.0/24 --top-ports 100 --inventory net.db"
