@@ -199,7 +199,7 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<C
     // it holds their sockets, packets would wait.
     let config = config.inspect_err(|_| guard::close_stored_sockets())?;
     let inspection = &arguments.inspection;
-    let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
+    let readers = arguments.page.readers(inspection, format!("queue {}", arguments.queue));
     let readers = readers.inspect_err(|_| guard::close_stored_sockets())?;
     let source = rules_from.map(attachments::rule_source);
     let ended = if arguments.check {

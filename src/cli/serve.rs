@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -11,6 +12,8 @@ use signal_hook::iterator::Signals;
 
 use super::flags::{INVENTORY_FILE, inventory_place, listen_address};
 use super::metrics::read_web_config;
+use super::page::rule_catalog;
+use super::rule_paths::{RulePurpose, RulesFlag};
 use super::scan::fleet_scan::preparer;
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
@@ -46,6 +49,8 @@ pub(super) struct ServeArgs {
     /// `basic_auth_users`). The file is read at the start.
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     web_config: Option<PathBuf>,
+    #[command(flatten)]
+    rules: RulesFlag,
     /// Allow scans of this network from the page, once or on a schedule; can be given several times.
     #[arg(long, value_name = "CIDR", help_heading = "Scans", value_parser = super::flags::network)]
     scan_allow: Vec<IpNet>,
@@ -72,6 +77,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<CliExitCode, Com
         listen: arguments.listen,
         token_file: arguments.token_file.clone(),
         web: read_web_config("--web-config", arguments.web_config.as_deref())?,
+        rules: Arc::new(rule_catalog(&arguments.rules, RulePurpose::Rules)?),
         scans,
         merges: true,
         flags: ("--listen", "--"),

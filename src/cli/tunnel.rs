@@ -205,7 +205,7 @@ impl TunnelFlags {
         if !self.guard {
             return Ok(Vec::new());
         }
-        page.readers(&inspection.inventory, format!("tunnel {}", self.device))
+        page.readers(inspection, format!("tunnel {}", self.device))
     }
 
     fn outputs(&self, inspection: &InspectionFlags) -> Vec<EventOutput> {

@@ -42,6 +42,8 @@ pub(super) enum TermTest {
     Within(&'static str, Duration),
     /// A rule with this severity or name has an open finding.
     Finding(String),
+    /// The same, known to hold for few services.
+    RareFinding(String),
     /// This sensor has seen it.
     Sensor(String),
 }

@@ -120,7 +120,9 @@ fn passes(test: &TermTest, alert: &LiveAlert) -> bool {
             alert.address.parse().is_ok_and(|address: std::net::IpAddr| network.contains(&address))
         }
         TermTest::Port(port) => alert.port == *port,
-        TermTest::Finding(text) => alert.rule == *text || is(Some(&alert.severity), text),
+        TermTest::Finding(text) | TermTest::RareFinding(text) => {
+            alert.rule == *text || is(Some(&alert.severity), text)
+        }
         TermTest::Sensor(text) => {
             alert.sensor == *text || alert.sensor.split_once('/').is_some_and(|(_, name)| name == text)
         }

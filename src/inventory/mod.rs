@@ -31,8 +31,9 @@ pub use batch::{SensorBatch, UnreadableRecords};
 pub use batch_sender::SpillConfig;
 pub use change::InventoryChange;
 pub use database::query::{
-    ClientContact, HostRecord, HostRow, InventoryOverview, PastRun, RuleSummary, ServiceBanner,
-    ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord, ValueCount,
+    BlockingRule, ClientContact, FindingTrends, HostRecord, HostRow, InventoryTotals, PastRun, RecentChanges,
+    RuleSummary, SearchHits, ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceOrder,
+    ServiceRecord, SeverityTrend, ValueCount,
 };
 pub use database::{
     BatchMerger, BatchRecords, InventoryDatabase, ReceivedBatch, TableClient, TransactionalWriter,

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::live_alerts::RecentAlerts;
 use super::overview_facts::CachedFacts;
 use super::response::RequestError;
+use super::rule_catalog::RuleCatalog;
 use super::scans::PageScans;
 use crate::database::{DatabaseLocation, QueryInterrupter};
 use crate::inventory::{InventoryDatabase, StoreError};
@@ -27,6 +28,8 @@ pub(super) struct DatabaseReader {
     kept: Arc<Mutex<Vec<InventoryDatabase>>>,
     /// Last facts of the overview.
     pub(super) overview: CachedFacts,
+    /// Rules that the page explains.
+    pub(super) rules: Arc<RuleCatalog>,
     /// Alerts of the guard that serves this page.
     pub(super) board: Option<Arc<RecentAlerts>>,
     /// Starter of scans, if the page may start any.
@@ -54,11 +57,12 @@ impl Drop for RunningQuery {
 impl DatabaseReader {
     pub(super) fn new(
         place: DatabaseLocation,
+        rules: Arc<RuleCatalog>,
         board: Option<Arc<RecentAlerts>>,
         scans: Option<Arc<PageScans>>,
     ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { place, seats, kept: Arc::default(), overview: CachedFacts::default(), board, scans }
+        Self { place, seats, kept: Arc::default(), overview: CachedFacts::default(), rules, board, scans }
     }
 
     /// Returns the starter of scans.

@@ -177,7 +177,7 @@ mod tests {
         let place = std::path::Path::new("/nowhere.db").into();
         let mark = StreamPosition { change: 0, alert: 0 };
         let mut watch = WatchingBrowser {
-            reader: Arc::new(DatabaseReader::new(place, Some(Arc::clone(&board)), None)),
+            reader: Arc::new(DatabaseReader::new(place, Arc::default(), Some(Arc::clone(&board)), None)),
             filter: ServiceFilter::parse(["finding:shown"]).unwrap(),
             behind: mark,
             reached: mark,

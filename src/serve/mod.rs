@@ -6,14 +6,20 @@
 
 mod access;
 mod api;
+mod csv_response;
 mod database_reader;
 mod event_stream;
 mod html_escape;
 mod live_alerts;
 mod overview_facts;
+mod page_frame;
 mod pages;
 mod plot;
+mod relative_time;
+mod report;
 mod response;
+mod rule_advice;
+mod rule_catalog;
 mod rule_test;
 mod scans;
 mod serve_error;
@@ -32,6 +38,8 @@ use tokio_rustls::rustls::ServerConfig;
 use self::access::{AccessControl, LoginMethod, check};
 use self::database_reader::DatabaseReader;
 pub use self::live_alerts::AlertFeed;
+pub use self::report::{ReportConfig, write_report};
+pub use self::rule_catalog::RuleCatalog;
 use self::scans::PageScans;
 pub(crate) use self::scans::worker as scan_worker;
 pub use self::scans::{ScanConfig, ScanPermissions, ScanPreparer};
@@ -58,6 +66,8 @@ pub struct ServeConfig {
     pub token_file: Option<PathBuf>,
     /// TLS, and users with password hashes.
     pub web: Option<WebConfig>,
+    /// Rules that the page explains and tries.
+    pub rules: Arc<RuleCatalog>,
     /// Scans that the page may start.
     pub scans: Option<ScanConfig>,
     /// True to merge batches of a fleet's sensors in the background.
@@ -114,9 +124,13 @@ impl ServeConfig {
         ServeResources { listener, access, tls, scans }: ServeResources,
         alerts: Option<&AlertFeed>,
     ) -> Result<PageServer, ServeError> {
-        let reader = DatabaseReader::new(self.inventory.clone(), alerts.map(AlertFeed::board), scans);
-        let router = router(Arc::new(reader), access);
-        let server = PageServer::start(listener, tls, router, self.confinement())?;
+        let (rules, board) = (Arc::clone(&self.rules), alerts.map(AlertFeed::board));
+        let reader = DatabaseReader::new(self.inventory.clone(), rules, board, scans);
+        let reader = Arc::new(reader);
+        let router = router(Arc::clone(&reader), access);
+        // The first visitor of a large inventory does not wait until all services are counted.
+        let prepare = async move { pages::prepare(&reader).await };
+        let server = PageServer::start(listener, tls, router, self.confinement(), prepare)?;
         let merges = self.merges && self.inventory.file().is_none();
         let merging = merges.then(|| BackgroundMerge::start(&self.inventory, Some(self.confinement())));
         Ok(server.beside(merging.transpose().map_err(ServeError::Merging)?))
@@ -142,9 +156,9 @@ impl ServeConfig {
         Ok((login, tls))
     }
 
-    /// Returns the files that are read at the start.
+    /// Returns the files that are read at the start, and the rule files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.token_file.iter().map(PathBuf::as_path)
+        self.token_file.iter().map(PathBuf::as_path).chain(self.rules.files())
     }
 
     /// Returns the page's access to the queue of scans, if any are permitted. The page's scans wait for a
@@ -170,10 +184,11 @@ impl ServeConfig {
         }
     }
 
-    /// Returns the confinement of the threads: they serve browsers and read the inventory. Readers write to
-    /// its log, too.
+    /// Returns the confinement of the threads: they serve browsers, and read the inventory and the rules.
+    /// Readers of the inventory write to its log, too.
     fn confinement(&self) -> Confinement {
-        let speaking = Confinement::default().speaking();
+        let files = self.rules.files();
+        let speaking = files.into_iter().fold(Confinement::default().speaking(), Confinement::reading);
         match self.inventory.file() {
             Some(file) => speaking.writing(file),
             None => speaking.finding_servers(),

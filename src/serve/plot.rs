@@ -38,6 +38,35 @@ pub(super) fn percent(part: i64, whole: i64) -> i64 {
     if part <= 0 { 0 } else { (part.saturating_mul(100) / whole.max(1)).clamp(1, 100) }
 }
 
+/// Width of a trend.
+const TREND: usize = 120;
+
+/// Height of a trend, without the space at its top.
+const RISE: i64 = 27;
+
+/// Trend as paths of SVG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TrendPath {
+    /// The line.
+    pub(super) line: String,
+    /// The area below it.
+    pub(super) area: String,
+}
+
+/// Returns the trend of values, from 0 to the highest of them; none for fewer than two.
+pub(super) fn trend(values: &[i64]) -> Option<TrendPath> {
+    let steps = values.len().checked_sub(1).filter(|steps| *steps > 0)?;
+    let most = values.iter().copied().max().unwrap_or_default().max(1);
+    let point = |(at, value): (usize, &i64)| {
+        let y = RISE + 2 - value.clamp(&0, &most).saturating_mul(RISE) / most;
+        format!("{} {y}", at * TREND / steps)
+    };
+    let points: Vec<String> = values.iter().enumerate().map(point).collect();
+    let line = format!("M{}", points.join("L"));
+    let area = format!("{line}L{TREND} 30L0 30Z");
+    Some(TrendPath { line, area })
+}
+
 /// Width of a timeline.
 pub(super) const LINE: i64 = 1_000;
 
@@ -88,6 +117,14 @@ mod tests {
         assert!(super::columns(&[]).is_empty());
         assert_eq!(super::columns(&[0, 0])[1].height, 0);
         assert_eq!((percent(0, 9), percent(1, 1_000), percent(9, 9), percent(1, 0)), (0, 1, 100, 100));
+    }
+
+    #[test]
+    fn a_trend_fills_its_plot() {
+        assert_eq!((trend(&[]), trend(&[7])), (None, None));
+        let path = trend(&[0, 5, 10]).unwrap();
+        assert_eq!(path.line, "M0 29L60 16L120 2");
+        assert_eq!(trend(&[0, 0]).unwrap().line, "M0 29L120 29");
     }
 
     #[test]

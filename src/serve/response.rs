@@ -7,6 +7,7 @@ use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use serde::Serialize;
 
+use super::page_frame::PageFrame;
 use crate::fleet::FleetError;
 use crate::inventory::StoreError;
 
@@ -93,7 +94,7 @@ impl RequestError {
 #[derive(Template)]
 #[template(path = "fault.html")]
 struct ErrorPage {
-    here: &'static str,
+    frame: PageFrame,
     why: String,
 }
 
@@ -101,7 +102,7 @@ struct ErrorPage {
 impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let (status, why) = self.told();
-        (status, page(&ErrorPage { here: "", why })).into_response()
+        (status, page(&ErrorPage { frame: PageFrame::new(""), why })).into_response()
     }
 }
 

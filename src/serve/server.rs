@@ -31,17 +31,20 @@ pub struct PageServer {
 }
 
 impl PageServer {
+    /// Starts the server, which runs `prepare` beside its first requests.
     pub(super) fn start(
         listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
         router: Router,
         confinement: Confinement,
+        prepare: impl Future<Output = ()> + Send + 'static,
     ) -> Result<Self, ServeError> {
-        let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |_| {
+        let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |runtime| {
             // The inventory may belong to another user.
             keep_or_warn("serve", FILES);
             // Warnings about missing kernel features would repeat at every start, so they are left out.
             confinement.apply_or_warn(true);
+            runtime.spawn(prepare);
         });
         Ok(Self { web: web.map_err(ServeError::Start)?, _merging: None })
     }

@@ -1,7 +1,7 @@
 """Drives a headless chromium by its DevTools: commands in as JSON lines, answers out.
 
-{"go": URL} loads a page, {"evaluate": EXPRESSION} asks it, {"shot": FILE, "width": N, "height": N, "dark": BOOL}
-takes a picture. An answer is {"value": …, "console": [what the page has complained of since]} or {"error": …}.
+{"go": URL} loads a page, {"evaluate": EXPRESSION} asks it, {"width": N, "height": N, "dark": BOOL} sets its size and
+colours, {"shot": FILE} with these takes a picture, {"pdf": FILE} prints it. An answer is {"value": …, "console": [what the page has complained of since]} or {"error": …}.
 """
 
 import asyncio
@@ -65,15 +65,22 @@ class Page:
             if "exceptionDetails" in told:
                 raise RuntimeError(json.dumps(told["exceptionDetails"]))
             return told["result"].get("value")
+        if "pdf" in command:
+            printed = await self.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
+            with open(command["pdf"], "wb") as file:
+                file.write(base64.b64decode(printed["data"]))
+            return None
         await self.ask(
             "Emulation.setDeviceMetricsOverride",
             width=command["width"], height=command["height"], deviceScaleFactor=1, mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if command.get("dark") else "light"}
         await self.ask("Emulation.setEmulatedMedia", features=[scheme])
-        shot = await self.ask("Page.captureScreenshot", format="png")
-        with open(command["shot"], "wb") as file:
-            file.write(base64.b64decode(shot["data"]))
+        if "shot" in command:
+            await self.ask("Emulation.setScrollbarsHidden", hidden=True)
+            shot = await self.ask("Page.captureScreenshot", format="png")
+            with open(command["shot"], "wb") as file:
+                file.write(base64.b64decode(shot["data"]))
         return None
 
 

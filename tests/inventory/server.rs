@@ -57,7 +57,7 @@ fn many_write_into_one_database_at_once_and_none_is_lost() {
                   FROM (SELECT sum(count) AS seen FROM sightings GROUP BY service) each_one";
     assert_eq!(psql(&url, counts), "16|6|6");
     assert_eq!(psql(&url, "SELECT count(*) FROM changes WHERE kind = 'new_service'"), "16");
-    assert_eq!(psql(&url, "SELECT count(*), max(version) FROM schema_version"), "1|10");
+    assert_eq!(psql(&url, "SELECT count(*), max(version) FROM schema_version"), "1|11");
     assert_eq!(psql(&url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|6");
 
     // The same questions, and nobody learns the password.

@@ -1,12 +1,10 @@
 //! `bannerwall serve`: who may see the page, what it shows, and that nothing of what the network says runs in
 //! a browser.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use bannerwall_test_support::page::{curl, get_json, status};
@@ -14,6 +12,8 @@ use bannerwall_test_support::{
     Dropbear, Guard, Line, PATIENT, Running, Signal, as_root, eventually, ssh_servers,
 };
 use serde_json::{Value, json};
+
+use crate::browser::Browser;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
@@ -385,122 +385,6 @@ fn a_guard_shows_its_inventory_and_its_alerts_as_they_come() {
     });
 }
 
-/// A headless chromium, driven by its developers' tools.
-struct Browser {
-    process: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Browser {
-    fn start() -> Self {
-        Self::by(Command::new("/usr/bin/python3"))
-    }
-
-    /// One whose driver is run by a command of python3.
-    fn by(mut python: Command) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.py");
-        let mut process = python
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("Debian's python3 is installed");
-        let orders = process.stdin.take().expect("it is piped");
-        let answers = BufReader::new(process.stdout.take().expect("it is piped"));
-        let mut browser = Self { process, orders, answers };
-        assert_eq!(browser.answer()["value"], "ready");
-        browser
-    }
-
-    fn answer(&mut self) -> Value {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("the driver answers");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("the driver: {error}: {line}"))
-    }
-
-    fn obey(&mut self, order: &Value) -> (Value, Vec<Value>) {
-        writeln!(self.orders, "{order}").expect("the driver listens");
-        let mut answer = self.answer();
-        assert_eq!(answer.get("error"), None, "{order}: {answer}");
-        (answer["value"].take(), answer["console"].as_array().cloned().unwrap_or_default())
-    }
-
-    /// Loads a page; what it complains of.
-    fn go(&mut self, url: &str) -> Vec<Value> {
-        self.obey(&json!({ "go": url })).1
-    }
-
-    fn evaluate(&mut self, expression: &str) -> Value {
-        self.obey(&json!({ "evaluate": expression })).0
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // It ends the browser when nobody gives orders any more.
-        drop(std::mem::replace(&mut self.orders, no_stdin()));
-        let _ = self.process.wait();
-    }
-}
-
-/// Something to put in the place of a pipe that is closed.
-fn no_stdin() -> ChildStdin {
-    let mut nobody = Command::new("true").stdin(Stdio::piped()).spawn().expect("`true` is there");
-    let stdin = nobody.stdin.take().expect("it is piped");
-    let _ = nobody.wait();
-    stdin
-}
-
-/// `BANNERWALL_SHOTS=docs/src/images cargo test --test serve pictures` makes the README's pictures anew.
-#[test]
-fn pictures_of_overview_and_host_can_be_taken() {
-    let place = Place::new();
-    let shots = std::env::var_os("BANNERWALL_SHOTS").map_or(place.path("shots"), PathBuf::from);
-    std::fs::create_dir_all(&shots).expect("a folder for pictures");
-    const SAID: [&str; 8] = [
-        "OpenSSH_9.2p1 Debian-2+deb12u3",
-        "OpenSSH_8.9p1 Ubuntu-3ubuntu0.10",
-        "OpenSSH_7.4",
-        "dropbear_2022.83",
-        "OpenSSH_9.2p1 Debian-2+deb12u5",
-        "OpenSSH_9.6p1 Ubuntu-3ubuntu13.5",
-        "dropbear_2019.78",
-        "OpenSSH_9.9",
-    ];
-    let is_renewed = Arc::new(AtomicBool::new(false));
-    let renewed = Arc::clone(&is_renewed);
-    let port = ssh_servers(move |number| {
-        let is_new = renewed.load(Relaxed) && number == 7;
-        let said = if is_new { "OpenSSH_9.9" } else { SAID[number * 7 % 13 % SAID.len()] };
-        format!("SSH-2.0-{said}\r\n").into_bytes()
-    });
-    let rule = |id: &str, title: &str, what: &str, severity: &str| {
-        format!(
-            "[[rule]]\nid = \"{id}\"\ntitle = \"{title}\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
-             match.software = '{what}'\naction = \"alert\"\nseverity = \"{severity}\"\n"
-        )
-    };
-    let rules = [
-        rule("old-openssh", "OpenSSH before 8.0", "^OpenSSH_[1-7]\\.", "high"),
-        rule("old-dropbear", "Dropbear before 2020", "^dropbear_201", "critical"),
-        rule("dropbear", "A Dropbear server", "^dropbear", "low"),
-    ];
-    place.file("rules.toml", &rules.concat());
-    place.scan(&format!("ssh 127.9.0.1-127.9.0.48 -p {port}"));
-    is_renewed.store(true, Relaxed);
-    place.scan(&format!("ssh 127.9.0.1-127.9.0.48 -p {port}"));
-    let (_process, url) = place.site(&["--listen", "127.0.0.1:0"]);
-    let mut browser = Browser::start();
-    for (path, name) in [("", "overview"), ("hosts/127.9.0.7", "host")] {
-        browser.go(&format!("{url}{path}"));
-        let shot = shots.join(format!("{name}.png"));
-        browser.obey(&json!({ "shot": shot, "width": 1000, "height": 640 }));
-        let picture = std::fs::read(&shot).expect("it was taken");
-        assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000, "{name}: {}", picture.len());
-    }
-}
-
 /// What would be seen if something ran.
 const OWN: &str = "document.documentElement.setAttribute('owned','1')";
 
@@ -571,8 +455,20 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     browser.go(&format!("file://{}", control.display()));
     assert_eq!(browser.evaluate("document.documentElement.getAttribute('owned')"), "1");
 
-    let mut pages: Vec<String> =
-        ["", "findings", "live", "try", "scans", "hosts?limit=500"].map(str::to_owned).to_vec();
+    let mut pages: Vec<String> = [
+        "",
+        "findings",
+        "live",
+        "try",
+        "scans",
+        "hosts?limit=500",
+        "rules/any-ssh",
+        "rules/any-http",
+        "cves/CVE-2024-6387",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    pages.extend(["img", "%3Cscript%3E", "txt.exe", "{{"].map(|word| format!("search?q={word}")));
     pages.extend((0..16).map(|number| format!("hosts/127.7.0.{number}")));
     let mut after = String::new();
     for _ in 0..5 {
@@ -583,6 +479,8 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     pages.push("changes?limit=500".to_owned());
     pages.push(format!("services?q=%22%3Cscript%3E{OWN}%3C/script%3E"));
     pages.push("changes?q=%22%22%3E%3Csvg+onload=alert(1)%3E%22".to_owned());
+    pages.push("services?limit=500&sort=product".to_owned());
+    pages.push("hosts?limit=500&sort=worst".to_owned());
     let mut said = 0;
     for path in &pages {
         let complaints = browser.go(&format!("{url}{path}"));
@@ -593,7 +491,8 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
                   .filter(it => it.outerHTML !== '<script src=\"/assets/live.js\" defer=\"\"></script>').length,
                 handlers: [...document.querySelectorAll('*')]
                   .filter(it => it.getAttributeNames().some(name => name.startsWith('on'))).length,
-                links: [...document.querySelectorAll('a')].filter(it => it.origin !== location.origin).length,
+                links: [...document.querySelectorAll('a')].filter(it => it.origin !== location.origin
+                  && !(it.relList.contains('external') && it.origin === 'https://www.cve.org')).length,
                 turned: /[\\u202a-\\u202e\\u2066-\\u2069\\u200f\\u001b]/.test(document.body.innerText),
                 said: (document.body.innerText.match(/setAttribute\\('owned'/g) ?? []).length,
                 visible: document.querySelector('footer').getBoundingClientRect().height > 0 })",
@@ -603,6 +502,7 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
             assert_eq!(&seen[key], value, "{path}: {key}: {seen}");
         }
         said += seen["said"].as_u64().expect("a number");
+        assert_eq!(browser.faults(), Vec::<String>::new(), "{path}");
     }
     assert!(said > 1_500, "attacks are shown as text, {said} times");
 
@@ -665,7 +565,7 @@ fn nothing_that_a_guard_tells_of_runs_in_a_browser_that_watches() {
              new MutationObserver(records => {
                for (const row of records.flatMap(record => [...record.addedNodes])) {
                  const all = [...row.querySelectorAll('*')];
-                 if (all.some(it => !/^(td|bdi|span|ins|del|a)$/i.test(it.tagName)
+                 if (all.some(it => !/^(td|bdi|span|ins|del|a|time)$/i.test(it.tagName)
                      || it.getAttributeNames().some(name => name.startsWith('on'))
                      || (it.tagName === 'A' && it.origin !== location.origin))
                      || /[\\u202a-\\u202e\\u2066-\\u2069\\u200f\\u001b]/.test(row.innerText)) strange.push(row.outerHTML);

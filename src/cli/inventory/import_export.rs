@@ -87,17 +87,18 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<CliExitCode, CommandFailu
     let filter =
         ServiceFilter::parse(arguments.filters.iter().map(String::as_str)).map_err(CommandFailure::usage)?;
     let inventory = arguments.place.open()?;
+    let output = arguments.output.as_deref();
     let format = match arguments.format {
         ExportName::Csv => FormatName::Csv,
         ExportName::Json => FormatName::Json,
         ExportName::Cyclonedx => {
-            return document(arguments, |out| cyclonedx(&inventory, &filter, InventoryTime::now(), out));
+            return document(output, |out| cyclonedx(&inventory, &filter, InventoryTime::now(), out));
         }
         ExportName::NmapXml => {
-            return document(arguments, |out| nmap(&inventory, &filter, InventoryTime::now(), out));
+            return document(output, |out| nmap(&inventory, &filter, InventoryTime::now(), out));
         }
     };
-    let mut rows = RowWriter::open(format, arguments.output.as_deref(), SERVICE)?;
+    let mut rows = RowWriter::open(format, output, SERVICE)?;
     query::services(&inventory, &filter, |service| {
         rows.add(&service, || text::service(&service, ColourMode::Never))
     })?;
@@ -105,11 +106,11 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<CliExitCode, CommandFailu
 }
 
 /// Writes a document; a closed pipe is not an error.
-fn document(
-    arguments: &ExportArgs,
+pub(super) fn document(
+    output: Option<&Path>,
     write: impl FnOnce(&mut dyn Write) -> Result<(), ExportError>,
 ) -> Result<CliExitCode, CommandFailure> {
-    let mut out = create(arguments.output.as_deref())?;
+    let mut out = create(output)?;
     match write(&mut *out).and_then(|()| Ok(out.flush()?)) {
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(CliExitCode::Done),
         outcome => outcome.map(|()| CliExitCode::Done).map_err(CommandFailure::usage),

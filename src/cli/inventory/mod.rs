@@ -1,6 +1,7 @@
 //! `bannerwall inventory`: queries the records of guard, scan and replay.
 
 mod import_export;
+mod report;
 pub(super) mod row_writer;
 mod text;
 
@@ -128,6 +129,8 @@ Examples:
     },
     /// Write services in third-party formats.
     Export(import_export::ExportArgs),
+    /// Write a report of the findings for a manager: one HTML file, which prints well.
+    Report(report::ReportArgs),
     /// Import results of nmap, Zeek or Suricata.
     Import(import_export::InventoryImportArgs),
     /// List the runs of guard, scan and replay that wrote into the inventory.
@@ -188,6 +191,7 @@ impl InventoryCommand {
             | Self::Impact { filtered, .. } => (&filtered.place, filtered.output.path()),
             Self::Show { place, output, .. } | Self::Runs { place, output } => (place, output.path()),
             Self::Export(arguments) => arguments.ends(),
+            Self::Report(arguments) => arguments.ends(),
             Self::Import(_) | Self::Prune { .. } | Self::Check { .. } => return None,
         };
         output.map(|output| (place, output))
@@ -225,6 +229,7 @@ pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<CliExitCode,
         InventoryCommand::Diff { from, to, filtered } => diff((*from, *to), filtered),
         InventoryCommand::Impact { rules, filtered } => show_impact(rules, filtered, quiet),
         InventoryCommand::Export(arguments) => import_export::export(arguments),
+        InventoryCommand::Report(arguments) => report::report(arguments),
         InventoryCommand::Import(arguments) => import_export::import(arguments, quiet),
         InventoryCommand::Runs { place, output } => runs(place, output),
         InventoryCommand::Prune { place, keep } => prune(place, *keep, quiet),

@@ -10,7 +10,7 @@ use crate::inventory::error::StoreError;
 const APPLICATION: i64 = 0x6277_6976;
 
 /// One step for each version; the first creates version 1.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     include_str!("schema-1.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -21,6 +21,7 @@ const STEPS: [&str; 10] = [
     include_str!("schema-8.sql"),
     include_str!("schema-9.sql"),
     include_str!("schema-10.sql"),
+    include_str!("schema-11.sql"),
 ];
 
 /// The form of version 4 on a server.

@@ -1,7 +1,7 @@
 //! What can be asked of a store.
 
 use super::*;
-use crate::inventory::{InventoryTime, RuleImpact, TimeReference, impact};
+use crate::inventory::{InventoryTime, RuleImpact, ServiceOrder, TimeReference, impact};
 use crate::rules::RuleSet;
 
 impl Place {
@@ -336,5 +336,74 @@ fn a_host_is_first_seen_when_its_first_service_was() {
             assert_eq!(host.first_seen.to_string(), "2026-01-01 00:01:00", "{address}");
             assert_eq!(host.first_seen, host.services[0].service.first_seen);
         }
+    });
+}
+
+/// Two findings of an old version, a day later a new version with another one.
+fn two_days(place: &Place) {
+    let (old, new, day) = ("OpenSSH_9.2p1", "OpenSSH_9.9", 24 * HOUR);
+    let found = |at, software, rule| alert(EventSource::Guard, at, software, rule, false);
+    place.see(EventSource::Guard, &[found(60, old, "regresshion"), found(60, old, "terrapin")]);
+    place
+        .see(EventSource::Guard, &[ssh(EventSource::Guard, 2 * day, new), found(2 * day + 60, new, "fresh")]);
+}
+
+#[test]
+fn open_findings_are_counted_back_day_by_day() {
+    on_both(|place| {
+        two_days(place);
+        let now = place.at("2026-01-03T12:00");
+        let trends = query::finding_trends(&place.open(), now, 1, 9).unwrap();
+        let high = trends.severities.iter().find(|it| it.severity == "high").unwrap();
+        assert_eq!((high.open, high.new, high.gone), (1, 1, 2));
+        assert_eq!((high.days.len(), &high.days[26..]), (30, [0, 2, 2, 1].as_slice()));
+        let new: Vec<String> =
+            trends.new.iter().map(|it| format!("{} {} {}", it.rule, it.count, it.place())).collect();
+        assert_eq!((new, trends.more), (vec!["fresh 1 198.51.100.1:22".to_owned()], false));
+        assert_eq!(query::rule_trend(&place.open(), "regresshion", 0, now).unwrap()[26..], [0, 1, 1, 0]);
+        let all = query::finding_trends(&place.open(), now, 30, 2).unwrap();
+        assert_eq!((all.new.len(), all.more), (2, true));
+        let sum = query::rule(&place.open(), "terrapin").unwrap().unwrap();
+        assert_eq!((sum.services, sum.gone), (0, 1));
+        assert!(query::rule(&place.open(), "nothing").unwrap().is_none());
+    });
+}
+
+#[test]
+fn hosts_and_services_are_sorted_and_found() {
+    on_both(|place| {
+        two_days(place);
+        let inventory = place.open();
+        let filter = |text: &str| ServiceFilter::from_text(text).unwrap();
+        let worst = query::hosts_by_severity(&inventory, &filter(""), 0, 5).unwrap();
+        let addresses: Vec<&str> = worst.rows.iter().map(|it| it.address.as_str()).collect();
+        assert_eq!((addresses, worst.more, worst.cut), (vec!["198.51.100.1"], false, false));
+        assert!(
+            query::hosts_by_severity(&inventory, &filter("net:192.0.2.0/24"), 0, 5).unwrap().rows.is_empty()
+        );
+        for text in ["", "side:server", "side:client"] {
+            let newest = query::newest_hosts(&inventory, &filter(text), 0, 1).unwrap();
+            assert_eq!((newest.rows.len(), newest.more), (1, text.is_empty()), "{text}");
+        }
+        for order in [ServiceOrder::Product, ServiceOrder::FirstSeen, ServiceOrder::LastSeen] {
+            let first = query::services_sorted(&inventory, &filter(""), order, 0, 1).unwrap();
+            let second = query::services_sorted(&inventory, &filter(""), order, 1, 1).unwrap();
+            assert_eq!((first.more, second.more, second.rows.len()), (true, false, 1), "{order:?}");
+            assert_ne!(first.rows[0].side, second.rows[0].side, "{order:?}");
+        }
+        for (text, sides) in
+            [("finding:fresh", "server"), ("finding:high", "server"), ("!finding:fresh", "client")]
+        {
+            let found = query::services_behind(&inventory, &filter(text), None, 9).unwrap();
+            let found: Vec<&str> = found.iter().map(|it| it.side.as_str()).collect();
+            assert_eq!(found, [sides], "{text}");
+        }
+        assert!(query::services_behind(&inventory, &filter("finding:terrapin"), None, 9).unwrap().is_empty());
+        let hits = query::search(&inventory, "openSSH", 5).unwrap();
+        assert_eq!((hits.services.len(), hits.products[0].value.as_str()), (1, "OpenSSH"));
+        assert!(query::search(&inventory, "dropbear", 5).unwrap().products.is_empty());
+        let host = query::host_within(&inventory, "198.51.100.1".parse().unwrap(), (9, 1)).unwrap().unwrap();
+        assert_eq!((host.services[0].said.len(), host.services[0].changes.len()), (1, 1));
+        assert_eq!(query::latest_runs(&inventory, 1).unwrap()[0].run, 2);
     });
 }

@@ -18,50 +18,59 @@ function put(parent, name, text) {
   return element;
 }
 
-function link(address, port) {
-  const host = address.includes(":") ? "[" + address + "]" : address;
-  const link = document.createElement("a");
-  link.href = "/hosts/" + encodeURIComponent(address);
-  link.textContent = port > 0 ? host + ":" + port : address;
-  const place = document.createElement("td");
-  place.append(link);
-  return place;
+// Adds a cell; narrow screens show its label.
+function cell(row, label) {
+  const cell = document.createElement("td");
+  cell.dataset.label = label;
+  row.append(cell);
+  return cell;
 }
 
-const shortened = (at) => at.replace("T", " ").replace(/\..*/, "");
+// Adds a link to a path whose last part is from the network.
+function link(parent, path, part, text) {
+  const link = document.createElement("a");
+  link.href = path + encodeURIComponent(part);
+  link.textContent = shown(text);
+  parent.append(link, " ");
+}
 
-// Adds an alert of the guard.
-function told(alert) {
+// Starts a row: time, kind, service and protocol.
+function begin(it, kind) {
   const row = document.createElement("tr");
-  row.className = "alert";
-  put(row, "td", shortened(alert.at));
-  put(row, "td", alert.blocked ? "blocked" : "alert");
-  row.append(link(alert.address, alert.port));
-  put(row, "td", alert.protocol);
-  const what = document.createElement("td");
+  const time = document.createElement("time");
+  time.dateTime = it.at;
+  time.title = it.at;
+  time.textContent = it.at.replace(/^.*T/, "").replace(/\..*/, "");
+  cell(row, "When").append(time);
+  put(cell(row, "Change"), "span", kind);
+  const host = it.address.includes(":") ? "[" + it.address + "]" : it.address;
+  link(cell(row, "Service"), "/hosts/", it.address, it.port > 0 ? host + ":" + it.port : it.address);
+  put(cell(row, "Protocol"), "span", it.protocol);
+  const what = cell(row, "Old and new");
   what.className = "said";
+  put(cell(row, "Sensor"), "span", it.sensor);
+  return [row, what];
+}
+
+// Returns the row of an alert of the guard.
+function told(alert) {
+  const [row, what] = begin(alert, alert.blocked ? "blocked" : "alert");
+  row.className = "alert";
   put(what, "span", alert.severity).className = "severity " + alert.severity;
-  put(what, "span", alert.rule + ": " + alert.title);
+  link(what, "/rules/", alert.rule, alert.rule);
+  put(what, "span", alert.title);
   put(what, "ins", alert.banner);
   put(what, "span", (alert.side === "client" ? "to " : "from ") + alert.peer);
-  row.append(what);
-  put(row, "td", alert.sensor);
   return row;
 }
 
+// Returns the row of a change.
 function row(change) {
-  const row = document.createElement("tr");
-  put(row, "td", shortened(change.at));
-  put(row, "td", change.kind.replaceAll("_", " ") + (change.why === null ? "" : " (" + change.why + ")"));
-  row.append(link(change.address, change.port));
-  put(row, "td", change.protocol);
-  const what = document.createElement("td");
-  what.className = "said";
-  if (change.rule !== null) put(what, "span", change.rule);
+  const kind = change.kind.replaceAll("_", " ") + (change.why === null ? "" : " (" + change.why + ")");
+  const [row, what] = begin(change, kind);
+  if (change.rule !== null) link(what, "/rules/", change.rule, change.rule);
   if (change.old !== null) put(what, "del", change.old);
   if (change.new !== null) put(what, "ins", change.new);
-  row.append(what);
-  put(row, "td", change.sensor);
   return row;
 }
 

@@ -1,10 +1,14 @@
 //! The pages. Each has a template and the query for its data.
 
 mod changes;
+mod findings;
 mod hosts;
+mod list;
 mod overview;
 mod rule_test;
+mod rules;
 mod scans;
+mod search;
 mod services;
 
 use std::net::IpAddr;
@@ -23,7 +27,8 @@ use crate::inventory::{ServiceCursor, ServiceFilter};
 /// Default and largest number of rows on a page.
 const ROWS: (usize, usize) = (100, 500);
 
-const STYLE: &str = include_str!("../assets/style.css");
+/// Style of all pages.
+pub(super) const STYLE: &str = include_str!("../assets/style.css");
 const SCRIPT: &str = include_str!("../assets/live.js");
 const ICON: &str = include_str!("../assets/icon.svg");
 
@@ -31,10 +36,17 @@ pub(super) fn routes() -> Router<Arc<DatabaseReader>> {
     Router::new()
         .route("/", get(overview::show))
         .route("/hosts", get(hosts::list))
+        .route("/hosts.csv", get(hosts::csv))
         .route("/hosts/{address}", get(hosts::show))
         .route("/services", get(services::list))
-        .route("/findings", get(services::findings))
+        .route("/services.csv", get(services::csv))
+        .route("/findings", get(findings::list))
+        .route("/findings.csv", get(findings::csv))
+        .route("/rules/{*id}", get(rules::show))
+        .route("/cves/{id}", get(rules::cve))
+        .route("/search", get(search::show))
         .route("/changes", get(changes::list))
+        .route("/changes.csv", get(changes::csv))
         .route("/live", get(changes::live))
         .route("/try", get(rule_test::form).post(rule_test::show))
         .route("/scans", get(scans::show).post(scans::start))
@@ -57,10 +69,16 @@ pub(super) struct ListQuery {
     /// Number of rows.
     #[serde(default)]
     limit: String,
+    /// Order of a page's list.
+    #[serde(default)]
+    pub(super) sort: String,
+    /// Severity of a page's findings.
+    #[serde(default)]
+    severity: String,
 }
 
 impl ListQuery {
-    /// Names of the parameters.
+    /// Names of the parameters for programs.
     pub(super) const NAMES: [&str; 3] = ["q", "after", "limit"];
 
     /// Returns the filter of services.
@@ -83,6 +101,20 @@ impl ListQuery {
         self.value(&self.after, "after: not an address")
     }
 
+    /// Returns the number of rows of a sorted list before its next part.
+    pub(super) fn skip(&self) -> Result<usize, RequestError> {
+        Ok(self.value(&self.after, "after: not a number")?.unwrap_or(0))
+    }
+
+    /// Returns the order of a list, one of `names`; the first one by default.
+    pub(super) fn order<T: Copy>(&self, names: &[(&str, T)]) -> Result<T, RequestError> {
+        let found = names.iter().find(|(name, _)| *name == self.sort);
+        let names = || names.iter().map(|(name, _)| *name).filter(|name| !name.is_empty());
+        let fault =
+            || RequestError::bad(format_args!("sort: may be {}", names().collect::<Vec<_>>().join(", ")));
+        found.map(|(_, order)| *order).ok_or_else(fault)
+    }
+
     /// Returns the number of rows, given the default and the limit.
     pub(super) fn most(&self, (usual, most): (usize, usize)) -> Result<usize, RequestError> {
         let asked: Option<usize> = self.value(&self.limit, "limit: not a number")?;
@@ -96,6 +128,12 @@ impl ListQuery {
         }
         text.parse().map(Some).map_err(|_| RequestError::bad(why))
     }
+}
+
+/// Counts what the overview shows.
+pub(super) async fn prepare(reader: &Arc<DatabaseReader>) {
+    // The first visitor asks again, and gets the error.
+    let _ = overview::count(reader).await;
 }
 
 pub(super) async fn nowhere() -> RequestError {

@@ -11,13 +11,14 @@ use serde::Deserialize;
 
 use crate::serve::access::RequestUser;
 use crate::serve::database_reader::DatabaseReader;
+use crate::serve::page_frame::PageFrame;
 use crate::serve::response::{RequestError, page};
 use crate::serve::scans::{PageScanMode, PageScanOrder, PageScans, ScanBoard, on, parse_when};
 
 #[derive(Template)]
 #[template(path = "scans.html")]
 struct ScansPage {
-    here: &'static str,
+    frame: PageFrame,
     /// None if this page may not start scans.
     board: Option<ScanBoard>,
     sent: ScanForm,
@@ -132,5 +133,12 @@ async fn filled(
     };
     let watches =
         watches && board.as_ref().is_some_and(|board| board.scans.iter().any(|it| it.ended.is_none()));
-    Ok(page(&ScansPage { here: "scans", board, sent, refused, modes: PageScanMode::ALL, watches }))
+    Ok(page(&ScansPage {
+        frame: PageFrame::new("scans"),
+        board,
+        sent,
+        refused,
+        modes: PageScanMode::ALL,
+        watches,
+    }))
 }

@@ -85,6 +85,10 @@ fn one(test: &TermTest, now: i64, values: &mut Vec<SqlParameter<'static>>) -> Op
             "EXISTS (SELECT 1 FROM findings f WHERE f.service = s.id AND f.state = 'open' AND (f.severity = ? OR f.rule = ?))"
                 .to_owned()
         }
+        TermTest::RareFinding(text) => {
+            values.extend([text.to_lowercase().into(), text.clone().into()]);
+            format!("s.id IN ({WITH_FINDING})")
+        }
         TermTest::Sensor(text) => {
             values.extend([text.clone().into(), text.clone().into()]);
             "EXISTS (SELECT 1 FROM sightings g JOIN sensors n ON n.id = g.sensor
@@ -93,6 +97,11 @@ fn one(test: &TermTest, now: i64, values: &mut Vec<SqlParameter<'static>>) -> Op
         }
     })
 }
+
+/// Services with an open finding of a severity, or of a rule, by the indexes of both.
+pub(super) const WITH_FINDING: &str =
+    "SELECT f.service FROM findings f WHERE f.state = 'open' AND f.severity = ?
+  UNION ALL SELECT f.service FROM findings f WHERE f.state = 'open' AND f.rule = ?";
 
 /// Returns the first and last address of a network, as the table of hosts stores them.
 fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {

@@ -112,6 +112,13 @@ pub struct ClientContact {
     pub count: i64,
 }
 
+impl ClientContact {
+    /// Returns `192.0.2.1:22`, the service.
+    pub fn place(&self) -> String {
+        crate::terms::place(&self.address, self.port)
+    }
+}
+
 pub(super) const CHANGES: &str =
     "SELECT c.id, c.at, c.kind, h.address, s.port, s.protocol, o.text, n.text, c.rule, c.why,
   e.source || '/' || e.name, b.version
@@ -122,17 +129,20 @@ pub(super) const CHANGES: &str =
 /// The column of [`CHANGES`] with the service's version.
 pub(super) const VERSION: usize = 11;
 
+/// No limit of rows.
+const ALL: i64 = i64::MAX;
+
 /// The clients of a service.
 const CLIENTS: &str =
     "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = c.client
-  WHERE s.id = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
+  WHERE s.id = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC LIMIT ?2";
 
 /// The services to which a host connects.
 const GOES_TO: &str =
     "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
-  WHERE c.client = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
+  WHERE c.client = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC LIMIT ?2";
 
 /// Banners of a service or client by peer, with the rule that matched.
 const SAID_TO: &str = "SELECT b.text, p.rule, p.peer, p.port, CAST(sum(p.count) AS INTEGER), max(p.last_seen)
@@ -207,9 +217,19 @@ pub fn time_of(database: &InventoryDatabase, moment: TimeReference) -> Result<In
 /// # Errors
 /// The database returns an error.
 pub fn runs(database: &InventoryDatabase) -> Result<Vec<PastRun>, StoreError> {
+    let mut runs = latest_runs(database, ALL)?;
+    runs.reverse();
+    Ok(runs)
+}
+
+/// Returns at most `most` runs, those that started last first.
+///
+/// # Errors
+/// The database returns an error.
+pub fn latest_runs(database: &InventoryDatabase, most: i64) -> Result<Vec<PastRun>, StoreError> {
     let query = "SELECT runs.id, source || '/' || name, about, started, ended, state, lost
-                 FROM runs JOIN sensors ON sensors.id = sensor ORDER BY started, runs.id";
-    database.read(database.link.all(query, &[], |row| {
+                 FROM runs JOIN sensors ON sensors.id = sensor ORDER BY started DESC, runs.id DESC LIMIT ?1";
+    database.read(database.link.all(query, values![most], |row| {
         Ok(PastRun {
             run: row.get(0)?,
             sensor: row.get(1)?,
@@ -227,7 +247,21 @@ pub fn runs(database: &InventoryDatabase) -> Result<Vec<PastRun>, StoreError> {
 /// # Errors
 /// The database returns an error.
 pub fn host(database: &InventoryDatabase, address: IpAddr) -> Result<Option<HostRecord>, StoreError> {
-    database.read(read_host(&database.link, address))
+    database.read(read_host(&database.link, address, (ALL, ALL)))
+}
+
+/// Returns a host, if it is known, with its first `services` services, and at most `rows` rows in each
+/// list.
+///
+/// # Errors
+/// The database returns an error.
+pub fn host_within(
+    database: &InventoryDatabase,
+    address: IpAddr,
+    (services, rows): (usize, usize),
+) -> Result<Option<HostRecord>, StoreError> {
+    let limit = |count: usize| i64::try_from(count).unwrap_or(ALL);
+    database.read(read_host(&database.link, address, (limit(services), limit(rows))))
 }
 
 /// Returns the clients of a service, the latest first.
@@ -238,7 +272,7 @@ pub(in crate::inventory) fn clients(
     database: &InventoryDatabase,
     service: &ServiceRecord,
 ) -> Result<Vec<ClientContact>, StoreError> {
-    database.read(contacts(&database.link, CLIENTS, service.id))
+    database.read(contacts(&database.link, CLIENTS, service.id, ALL))
 }
 
 /// Returns the banners of a service or client by peer, the latest first.
@@ -260,28 +294,37 @@ pub(in crate::inventory) fn said_to(
     }))
 }
 
-fn read_host(link: &DatabaseConnection, address: IpAddr) -> Result<Option<HostRecord>, DatabaseError> {
+fn read_host(
+    link: &DatabaseConnection,
+    address: IpAddr,
+    (services, rows): (i64, i64),
+) -> Result<Option<HostRecord>, DatabaseError> {
     let found = link.one(
         "SELECT id, address, first_seen FROM hosts WHERE octets = ?1",
         values![address.to_canonical()],
         |row| Ok((row.get::<i64>(0)?, row.get(1)?, row.get(2)?)),
     )?;
     let Some((id, address, first_seen)) = found else { return Ok(None) };
-    let query = format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.port, s.protocol");
-    let services = link.all(&query, values![id], service)?;
-    let services = services.into_iter().map(|service| history(link, service)).collect::<Result<_, _>>()?;
-    let visited = contacts(link, GOES_TO, id)?;
+    let query = format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.port, s.protocol LIMIT ?2");
+    let services = link.all(&query, values![id, services], service)?;
+    let histories = services.into_iter().map(|service| history(link, service, rows));
+    let services = histories.collect::<Result<_, _>>()?;
+    let visited = contacts(link, GOES_TO, id, rows)?;
     Ok(Some(HostRecord { address, first_seen, services, visited }))
 }
 
-fn history(link: &DatabaseConnection, mut service: ServiceRecord) -> Result<ServiceHistory, DatabaseError> {
+fn history(
+    link: &DatabaseConnection,
+    mut service: ServiceRecord,
+    rows: i64,
+) -> Result<ServiceHistory, DatabaseError> {
     let id = service.id;
     service.findings = all_findings(link, id)?;
     service.sensors = sensors(link, id)?;
     let query = "SELECT kind, text, source || '/' || name, first_seen, last_seen, count FROM sightings
          JOIN banners ON banners.id = banner JOIN sensors ON sensors.id = sensor
-         WHERE service = ?1 ORDER BY last_seen DESC, kind";
-    let said = link.all(query, values![id], |row| {
+         WHERE service = ?1 ORDER BY last_seen DESC, kind LIMIT ?2";
+    let said = link.all(query, values![id, rows], |row| {
         Ok(ServiceBanner {
             kind: row.get(0)?,
             text: row.get(1)?,
@@ -291,9 +334,9 @@ fn history(link: &DatabaseConnection, mut service: ServiceRecord) -> Result<Serv
             count: row.get(5)?,
         })
     })?;
-    let clients = contacts(link, CLIENTS, id)?;
-    let query = format!("{CHANGES} WHERE c.service = ?1 ORDER BY c.at DESC, c.id DESC");
-    let changes = link.all(&query, values![id], change)?;
+    let clients = contacts(link, CLIENTS, id, rows)?;
+    let query = format!("{CHANGES} WHERE c.service = ?1 ORDER BY c.at DESC, c.id DESC LIMIT ?2");
+    let changes = link.all(&query, values![id, rows], change)?;
     Ok(ServiceHistory { service, said, clients, changes })
 }
 
@@ -301,8 +344,13 @@ fn all_findings(link: &DatabaseConnection, service: i64) -> Result<Vec<ServiceFi
     link.all(&format!("{FOUND} WHERE service = ?1 GROUP BY rule"), values![service], found)
 }
 
-fn contacts(link: &DatabaseConnection, query: &str, id: i64) -> Result<Vec<ClientContact>, DatabaseError> {
-    link.all(query, values![id], |row| {
+fn contacts(
+    link: &DatabaseConnection,
+    query: &str,
+    id: i64,
+    rows: i64,
+) -> Result<Vec<ClientContact>, DatabaseError> {
+    link.all(query, values![id, rows], |row| {
         Ok(ClientContact {
             address: row.get(0)?,
             port: row.get(1)?,

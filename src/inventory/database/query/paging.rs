@@ -7,14 +7,14 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::condition::{condition, resolve_versions};
+use super::condition::{WITH_FINDING, condition, resolve_versions};
 use super::history::{CHANGES, VERSION, change, latest_number};
 use super::services::{SERVICES, ServiceRecord, findings, rank, sensors, service};
 use crate::database::{DatabaseConnection, DatabaseError, SqlParameter, values};
 use crate::inventory::change::InventoryChange;
 use crate::inventory::database::connection::InventoryDatabase;
 use crate::inventory::error::StoreError;
-use crate::inventory::filter::ServiceFilter;
+use crate::inventory::filter::{ServiceFilter, TermTest};
 use crate::inventory::inventory_time::InventoryTime;
 
 /// A host as in listings.
@@ -188,11 +188,20 @@ fn some_services(
         services.push(service);
         services.len() < most
     })?;
-    for service in &mut services {
+    complete(link, &mut services)?;
+    Ok(services)
+}
+
+/// Adds findings and sensors to services.
+pub(super) fn complete(
+    link: &DatabaseConnection,
+    services: &mut [ServiceRecord],
+) -> Result<(), DatabaseError> {
+    for service in services {
         service.findings = findings(link, service.id)?;
         service.sensors = sensors(link, service.id)?;
     }
-    Ok(services)
+    Ok(())
 }
 
 fn some_changes(
@@ -217,14 +226,15 @@ fn some_changes(
 }
 
 /// Passes services in their order until the callback stops.
-fn visit(
+pub(super) fn visit(
     link: &DatabaseConnection,
     filter: &ServiceFilter,
     behind: Option<&ServiceCursor>,
     mut show: impl FnMut(ServiceRecord) -> bool,
 ) -> Result<(), DatabaseError> {
-    let filter = &resolve_versions(link, filter)?;
-    let tables = if is_of_few(link, filter)? { SERVICES } else { BY_ADDRESS };
+    let (filter, is_rare) = mark_rare_findings(link, resolve_versions(link, filter)?)?;
+    let filter = &filter;
+    let tables = if is_rare || is_of_few(link, filter)? { SERVICES } else { BY_ADDRESS };
     let behind = behind.map(|cursor| (cursor, octets(cursor.address)));
     let mut is_enough = false;
     for length in LENGTHS {
@@ -262,6 +272,25 @@ fn is_of_few(link: &DatabaseConnection, filter: &ServiceFilter) -> Result<bool, 
         format!("SELECT count(*) FROM (SELECT 1 FROM services s WHERE {condition} LIMIT {SORTED}) few");
     let count: i64 = link.sole(&query, &values, |row| row.get(0))?;
     Ok(count < SORTED)
+}
+
+/// Marks the terms about findings that hold for few services; these are found by finding and sorted.
+/// Returns true if there is one.
+fn mark_rare_findings(
+    link: &DatabaseConnection,
+    mut filter: ServiceFilter,
+) -> Result<(ServiceFilter, bool), DatabaseError> {
+    let mut is_rare = false;
+    for term in filter.terms.iter_mut().filter(|term| term.holds) {
+        let TermTest::Finding(text) = &term.test else { continue };
+        let query = format!("SELECT count(*) FROM ({WITH_FINDING} LIMIT {SORTED}) few");
+        let count = link.sole(&query, values![text.to_lowercase(), text.clone()], |row| row.get(0))?;
+        if SORTED > count {
+            term.test = TermTest::RareFinding(text.clone());
+            is_rare = true;
+        }
+    }
+    Ok((filter, is_rare))
 }
 
 /// Returns addresses of hosts, in order.
@@ -308,7 +337,7 @@ fn hosts_of(
     Ok(addresses)
 }
 
-fn host_row(link: &DatabaseConnection, address: String) -> Result<HostRow, DatabaseError> {
+pub(super) fn host_row(link: &DatabaseConnection, address: String) -> Result<HostRow, DatabaseError> {
     let own = address.parse::<IpAddr>().ok();
     let query = "SELECT h.id, h.first_seen, count(s.id), max(s.last_seen)
          FROM hosts h LEFT JOIN services s ON s.host = h.id WHERE h.octets = ?1 GROUP BY h.id";

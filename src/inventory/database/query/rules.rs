@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::condition::{condition, resolve_versions};
 use super::services::rank;
-use crate::database::{DatabaseConnection, DatabaseError, QueryRow};
+use crate::database::{DatabaseConnection, DatabaseError, QueryRow, values};
 use crate::inventory::database::connection::InventoryDatabase;
 use crate::inventory::error::StoreError;
 use crate::inventory::filter::ServiceFilter;
@@ -33,6 +33,10 @@ pub struct RuleSummary {
     pub last_seen: InventoryTime,
 }
 
+/// The stored sums.
+const RULES: &str =
+    "SELECT rule, title, severity, services, gone, count, blocked, first_seen, last_seen FROM rules";
+
 /// Returns the rules' findings about the services that a filter selects, the most severe first.
 ///
 /// # Errors
@@ -50,11 +54,17 @@ pub fn rules(database: &InventoryDatabase, filter: &ServiceFilter) -> Result<Vec
     Ok(rules)
 }
 
+/// Returns the findings of one rule about all services, if there are any.
+///
+/// # Errors
+/// The database returns an error.
+pub fn rule(database: &InventoryDatabase, id: &str) -> Result<Option<RuleSummary>, StoreError> {
+    database.read(database.link.one(&format!("{RULES} WHERE rule = ?1"), values![id], summary))
+}
+
 /// Returns them for all services, from stored sums: counting a million findings takes long.
-fn all_rules(link: &DatabaseConnection) -> Result<Vec<RuleSummary>, DatabaseError> {
-    let query =
-        "SELECT rule, title, severity, services, gone, count, blocked, first_seen, last_seen FROM rules";
-    link.all(query, &[], rule)
+pub(super) fn all_rules(link: &DatabaseConnection) -> Result<Vec<RuleSummary>, DatabaseError> {
+    link.all(RULES, &[], summary)
 }
 
 fn rules_of(link: &DatabaseConnection, filter: &ServiceFilter) -> Result<Vec<RuleSummary>, DatabaseError> {
@@ -66,10 +76,10 @@ fn rules_of(link: &DatabaseConnection, filter: &ServiceFilter) -> Result<Vec<Rul
          FROM findings f JOIN services s ON s.id = f.service JOIN hosts h ON h.id = s.host
          JOIN banners b ON b.id = s.banner WHERE {condition} GROUP BY f.rule"
     );
-    link.all(&query, &values, rule)
+    link.all(&query, &values, summary)
 }
 
-fn rule(row: &QueryRow<'_>) -> Result<RuleSummary, DatabaseError> {
+fn summary(row: &QueryRow<'_>) -> Result<RuleSummary, DatabaseError> {
     Ok(RuleSummary {
         rule: row.get(0)?,
         title: row.get(1)?,
