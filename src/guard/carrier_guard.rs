@@ -89,8 +89,16 @@ impl CarrierGuard {
             OnFailure::Open => CarriedVerdict::Pass,
             OnFailure::Closed => CarriedVerdict::Stop,
         };
+        // The list of blocked flows is gone then. Only without `--enforce` was none of them blocked.
+        let after_finish = if config.engine.enforce { CarriedVerdict::Stop } else { failure.clone() };
         let inspection = host.inspection(config.engine, NO_QUEUE, host.sinks());
-        let carried = CarrierInspectorState { inspection, whole: Vec::new(), failure, is_over: false };
+        let carried = CarrierInspectorState {
+            inspection,
+            whole: Vec::new(),
+            failure,
+            after_finish,
+            is_finished: false,
+        };
         let inspector = CarrierInspector { carried: Mutex::new(carried), metrics: host.metrics.clone() };
         Ok(Self { host, selection: config.rules, inspector: Arc::new(inspector) })
     }
@@ -140,8 +148,9 @@ struct CarrierInspectorState {
     whole: Vec<u8>,
     /// The verdict on packets that cannot be inspected.
     failure: CarriedVerdict,
-    /// True once the guard has finished: every packet is dropped.
-    is_over: bool,
+    /// The verdict on packets that arrive once the guard has finished.
+    after_finish: CarriedVerdict,
+    is_finished: bool,
 }
 
 impl CarrierInspector {
@@ -183,7 +192,10 @@ impl CarrierInspectorState {
         packet: CarriedPacket<'_>,
         send: impl FnOnce(&ResetPair) -> ResetOutcomes,
     ) -> (CarriedVerdict, Option<ResetOutcomes>) {
-        let Some(first) = packet.parts.first().filter(|_| !self.is_over) else {
+        if self.is_finished {
+            return (self.after_finish.clone(), None);
+        }
+        let Some(first) = packet.parts.first() else {
             return (CarriedVerdict::Stop, None);
         };
         let inspection = &mut self.inspection;
@@ -243,7 +255,6 @@ impl CarrierInspectorState {
 
     fn finish(&mut self) {
         self.inspection.finish();
-        // The list of blocked flows is gone, so no packet may pass.
-        self.is_over = true;
+        self.is_finished = true;
     }
 }

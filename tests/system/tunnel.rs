@@ -663,7 +663,8 @@ fn a_monitoring_tunnel_tells_and_stops_nothing_and_reads_new_rules() {
         std::os::unix::fs::symlink(elsewhere.path().join("rules.toml"), &rules).expect("the folder is ours");
         tunnel.signal(Signal::HUP);
         tunnel.wait_stderr("a refusal", |text| text.contains("Permission denied").then_some(()));
-        assert!(!end(tunnel).contains("judged"));
+        let printed = end(tunnel);
+        assert!(!printed.contains("judged"), "{printed}");
     });
 }
 
