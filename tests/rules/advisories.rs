@@ -812,7 +812,7 @@ fn what_is_no_data_is_refused_with_its_place_and_no_rule_is_written() {
     };
     let whole = fs::read_to_string(data("debian.json")).unwrap();
     for (text, place, word) in [
-        (whole[..whole.len() / 2].to_owned(), ":", "EOF"),
+        (whole[..whole.len() / 2].to_owned(), ":", "ends too early"),
         ("[]".to_owned(), ":1:", "object of source packages"),
         (release("resolved", "7"), ":3:", "invalid type"),
         (release("resolved", "\"1_2\""), ":3:", "no package version"),
