@@ -31,6 +31,8 @@ const FIELDS: [(HeaderName, &str); 6] = [
 pub(super) enum RequestError {
     /// The request is invalid.
     Bad(String),
+    /// The filter of a list is invalid; its page shows it again, to correct.
+    Filter { text: String, why: String },
     /// The object does not exist.
     Missing(String),
     /// The request conflicts with the current state.
@@ -78,7 +80,7 @@ impl RequestError {
 
     fn told(&self) -> (StatusCode, String) {
         match self {
-            Self::Bad(why) => (StatusCode::BAD_REQUEST, why.clone()),
+            Self::Bad(why) | Self::Filter { why, .. } => (StatusCode::BAD_REQUEST, why.clone()),
             Self::Busy(why) => (StatusCode::CONFLICT, why.clone()),
             Self::Gone(why) => (StatusCode::SERVICE_UNAVAILABLE, (*why).to_owned()),
             Self::Missing(what) => (StatusCode::NOT_FOUND, what.clone()),
@@ -95,6 +97,8 @@ impl RequestError {
 #[template(path = "fault.html")]
 struct ErrorPage {
     frame: PageFrame,
+    /// The filter to correct.
+    filter: Option<String>,
     why: String,
 }
 
@@ -102,7 +106,11 @@ struct ErrorPage {
 impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let (status, why) = self.told();
-        (status, page(&ErrorPage { frame: PageFrame::new(""), why })).into_response()
+        let filter = match self {
+            Self::Filter { text, .. } => Some(text),
+            _ => None,
+        };
+        (status, page(&ErrorPage { frame: PageFrame::new(""), filter, why })).into_response()
     }
 }
 

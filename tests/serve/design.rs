@@ -145,6 +145,11 @@ fn tables_are_sorted_divided_and_exported() {
     for bad in ["hosts?sort=x", "services?sort=x", "findings?sort=x", "findings?severity=x", "cves/x"] {
         assert_eq!(page(bad).0, 400, "{bad}");
     }
+    // A wrong filter stays in its field, to be corrected.
+    for list in ["services", "hosts", "findings", "changes"] {
+        let (status, wrong) = page(&format!("{list}?q=colour%3Ared"));
+        assert!(status == 400 && wrong.contains("value=\"colour:red\""), "{list}: {status} {wrong}");
+    }
     // Programs that pass an order get an error instead of another order.
     assert_eq!(page("api/services?sort=last").0, 400);
     let (_, csv) = page("services.csv?q=product:dropbear");

@@ -83,7 +83,8 @@ impl ListQuery {
 
     /// Returns the filter of services.
     pub(super) fn filter(&self) -> Result<ServiceFilter, RequestError> {
-        ServiceFilter::from_text(&self.q).map_err(RequestError::bad)
+        ServiceFilter::from_text(&self.q)
+            .map_err(|error| RequestError::Filter { text: self.q.clone(), why: error.to_string() })
     }
 
     /// Returns the number of the row after which the list continues.
