@@ -41,6 +41,7 @@ mod event_quota;
 mod flow_accounts;
 mod flow_facts;
 mod identification_cache;
+mod midstream_roles;
 mod mirrored_roles;
 mod offload_state;
 mod outcome;

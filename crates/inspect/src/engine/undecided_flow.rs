@@ -6,7 +6,7 @@
 use super::admission::FlowAdmission;
 use super::banner_inspector::{BannerInspector, WithheldAlert};
 use super::counters::EngineCounters;
-use super::dialogue::{Dialogue, DialogueFinding, FindingSink, UnfinishedReason};
+use super::dialogue::{Dialogue, UnfinishedReason};
 use super::mirrored_roles::MirroredRoles;
 use super::offload_state::{BodyOffload, ResponseOffload};
 use super::outcome::DeferredStop;
@@ -27,8 +27,9 @@ const SPARE_MEMORY: usize = 16 << 10;
 /// Everything that is known of an undecided flow beside its table entry.
 #[derive(Debug, Default)]
 pub(super) struct UndecidedFlow {
-    inlets: [DirectionInput; 2],
-    dialogue: Dialogue,
+    /// The input of the client and of the server.
+    pub(super) inlets: [DirectionInput; 2],
+    pub(super) dialogue: Dialogue,
     /// The same in other roles, as long as those are a guess.
     pub(super) mirror: Option<Box<MirroredRoles>>,
     /// The admission of the flow by its policy.
@@ -56,14 +57,15 @@ pub(super) struct UndecidedFlow {
 
 /// The input of one side.
 #[derive(Debug, Default)]
-struct DirectionInput {
-    collector: StreamCollector,
+pub(super) struct DirectionInput {
+    /// The bytes in order.
+    pub(super) collector: StreamCollector,
     /// The message that is unread was read as one whose end never comes, though more may come yet.
-    cut_short: bool,
+    pub(super) cut_short: bool,
     /// Nothing more is to be read, and that rests on the bytes before this sequence number.
-    settled: Option<u32>,
+    pub(super) settled: Option<u32>,
     /// Time since which it is in the middle of a banner.
-    amid: Option<Timestamp>,
+    pub(super) amid: Option<Timestamp>,
 }
 
 impl UndecidedFlow {
@@ -197,35 +199,6 @@ impl UndecidedFlow {
     pub(super) fn review(&mut self, judge: &mut BannerInspector<'_>) {
         let decided = [Side::Client, Side::Server].iter().all(|side| self.dialogue.is_read_out(*side));
         self.admission.review(decided, self.dialogue.is_foreign(), judge);
-    }
-
-    /// Exchanges the roles if what both ends said shows that the guessed ones are wrong; true if it does.
-    /// `streams` are the client's and the server's by the guess.
-    pub(super) fn correct_roles(
-        &mut self,
-        streams: [&StreamState; 2],
-        judge: &mut BannerInspector<'_>,
-    ) -> bool {
-        let is_wrong = |mirror: &mut Box<MirroredRoles>| mirror.are_shown() && !self.dialogue.shows_roles();
-        let Some(mirror) = self.mirror.take_if(is_wrong) else { return false };
-        let MirroredRoles { dialogue, unread, admission, waiting } = *mirror;
-        (self.dialogue, self.admission) = (dialogue, admission);
-        for ((inlet, unread), stream) in self.inlets.iter_mut().zip(unread).zip(streams) {
-            inlet.collector.read_again(stream, unread);
-            (inlet.settled, inlet.amid) = (None, None);
-        }
-        self.inlets.reverse();
-        self.condemned.iter_mut().for_each(|condemned| condemned.side = condemned.side.other());
-        self.asked.iter_mut().for_each(|(side, ..)| *side = side.other());
-        judge.exchange_roles();
-        for (protocol, from) in waiting.seen {
-            judge.take(DialogueFinding::Seen(protocol, from));
-        }
-        for (said, transaction) in waiting.exchanges {
-            judge.take(DialogueFinding::Exchange(said, transaction));
-        }
-        self.admission.observe(&mut judge.outcome);
-        true
     }
 
     /// Notes where each direction stands behind a segment: which bytes a decision rests on, and since

@@ -6,13 +6,10 @@ use crate::engine::banner_inspector::BannerInspector;
 use crate::engine::body_offload;
 use crate::engine::decision::{Decision, InspectionResult};
 use crate::engine::flow_facts::FlowFacts;
-use crate::engine::mirrored_roles::MirroredRoles;
 use crate::engine::response_offload;
 use crate::engine::tcp_flows::TcpFlows;
 use crate::event::{EventSink, Side};
-use crate::flow::{
-    Anomaly, AnomalySet, EndStates, FlowId, FlowParts, KeyEnd, TrackedSegment, TrackingMode, distance,
-};
+use crate::flow::{Anomaly, AnomalySet, EndStates, FlowId, FlowParts, KeyEnd, TrackedSegment, distance};
 use crate::packet::Segment;
 
 /// Maximum distance of an acknowledgement from condemned bytes for the same connection.
@@ -166,12 +163,7 @@ impl<'e> SegmentInspection<'e> {
         let from_start = own.is_from_start() || peer.is_from_start();
         conversation.admission.begin(&judge.settings.rules, || judge.flow.endpoints(), from_start);
         judge.asks = conversation.admission.policy_with_rules();
-        // Memory is accounted for with the first segment.
-        let (is_new, is_inline) =
-            (conversation.accounted == 0, judge.settings.tracking == TrackingMode::Inline);
-        if is_new && is_inline && judge.flow.is_midstream() {
-            conversation.mirror = Some(Box::new(MirroredRoles::new(&judge.settings.rules, judge.flow)));
-        }
+        conversation.mirror_midstream_roles(judge);
         let mut streams = StreamPair { own, peer };
         let arrival = ArrivingSegment { segment, side, tracked, may_ask: *may_ask };
         std::mem::swap(&mut judge.reports, &mut conversation.reports);
