@@ -405,6 +405,12 @@ fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValue
             http.request(ports.as_ref(), *when, tls, common, global)?
         }
     };
+    choose_ports(&mut values)?;
+    Ok(values)
+}
+
+/// Applies `--top-ports` and `--exclude-ports`.
+fn choose_ports(values: &mut ModeFlagValues<'_>) -> Result<(), CommandFailure> {
     if let Some(ports) = &values.common.top_ports {
         values.ports = ports.clone();
     }
@@ -418,7 +424,7 @@ fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValue
         }
         values.ports = ports;
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Returns the request of a scan of any protocol.
